@@ -36,7 +36,8 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 		list = a.launching(d, list, w.graphs)
 	}
 	hosted := row.ID == cause.Dependency && a.putsFunctions()
-	writesJSON := row.ID == cause.Serialization && a.writesJSON(&w)
+	writesJSON := row.ID == cause.Serialization && a.runs(&w, "json/encoder.py")
+	parsesJSON := row.ID == cause.Preprocessing && a.runs(&w, "json/decoder.py")
 	rank := func(c *cause.Change) int {
 		switch {
 		case !a.suits(p, row.ID, &w, c):
@@ -47,6 +48,8 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 			return 1
 		case row.ID == cause.Serialization && strings.Contains(c.Text, "JSON") != writesJSON:
 			return 1
+		case row.ID == cause.Preprocessing:
+			return preparing(c, parsesJSON)
 		}
 		return 0
 	}
@@ -203,11 +206,24 @@ func (a *analysis) isLoader(w *facts) bool {
 		})
 }
 
-// writesJSON reports whether the code that holds most of a finding encodes JSON.
-func (a *analysis) writesJSON(w *facts) bool {
+// preparing ranks a change about preprocessing by whether the program parses JSON: that is neither tokens nor images.
+func preparing(c *cause.Change, parsesJSON bool) int {
+	aboutJSON := strings.Contains(c.Text, "JSON")
+	others := strings.HasPrefix(c.Text, "Tokenize") || strings.HasPrefix(c.Text, "Decode")
+	switch {
+	case aboutJSON != parsesJSON && (aboutJSON || others):
+		return 2
+	case parsesJSON && !aboutJSON:
+		return 1
+	}
+	return 0
+}
+
+// runs reports whether the code that holds most of a finding runs in a file.
+func (a *analysis) runs(w *facts, file string) bool {
 	return len(w.functions) > 0 &&
 		slices.ContainsFunc(a.places.frames(w.functions[0].stack, true), func(f string) bool {
-			return strings.Contains(f, "json/encoder.py")
+			return strings.Contains(f, file)
 		})
 }
 

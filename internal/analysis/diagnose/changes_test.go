@@ -115,6 +115,28 @@ func TestChangesByFormat(t *testing.T) {
 	}
 }
 
+// TestChangesOfParsers: who parses JSON is told of a parser first, and of no tokens or images; who does not, of no JSON.
+func TestChangesOfParsers(t *testing.T) {
+	for file, json := range map[string]bool{"/usr/lib/python3.12/json/decoder.py": true, "/app/text.py": false} {
+		s := newScene(t)
+		stack := s.Stack(recordtest.Python("tokenize", file, 1), recordtest.Python("answer", "/app/serve.py", 7))
+		s.Meta.Processes[0].Comm = "python3"
+		loop(s, 20, cause.Preprocessing, func(x *gap.Step) {
+			x.PID, x.TID, x.Stack = recordtest.PID, recordtest.PID, stack
+		})
+		d := s.diagnose()
+		if len(d.Findings) == 0 {
+			t.Fatalf("%s: nothing is found", file)
+		}
+		for i, c := range d.Findings[0].Changes {
+			if about := strings.Contains(c.Text, "JSON"); about != (json && i == 0) ||
+				json && strings.Contains(c.Text, "images") {
+				t.Errorf("%s: change %d: %s", file, i+1, c.Text)
+			}
+		}
+	}
+}
+
 // TestChangesAreSaidOnce: what holds in two languages is one piece of advice.
 func TestChangesAreSaidOnce(t *testing.T) {
 	s := newScene(t)
