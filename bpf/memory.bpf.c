@@ -100,9 +100,10 @@ enum memory_count {
 	MEMORY_COUNTS = 5,
 };
 
+/* Hashes are preallocated: Linux before 6.1 warns of a probe's hash that is not, which some hosts make a panic
+ * (check_map_prog_compatibility). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MEMORY_DEVICES);
 	__type(key, __u64); /* device | pid << 32 */
 	__type(value, struct memory_device);
@@ -110,7 +111,6 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MEMORY_LIVE);
 	__type(key, struct memory_block);
 	__type(value, __u64); /* ns, when it was allocated */
