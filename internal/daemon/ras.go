@@ -2,6 +2,9 @@ package daemon
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,9 +27,10 @@ const (
 
 // rasReader asks NCCL's RAS for targets that have NCCL mapped.
 type rasReader struct {
-	read  func(ctx context.Context, address string) (*recording.RAS, error)
-	clock clockFunc
-	log   *zap.Logger
+	read    func(ctx context.Context, address string) (*recording.RAS, error)
+	reaches func(pid uint32) bool // whether a process has the daemon's loopback
+	clock   clockFunc
+	log     *zap.Logger
 
 	mu    sync.Mutex
 	cache map[string]rasAnswer // by address
@@ -38,7 +42,7 @@ type rasAnswer struct {
 }
 
 func newRASReader(log *zap.Logger, clock clockFunc) *rasReader {
-	return &rasReader{read: ras.Read, clock: clock, log: log, cache: map[string]rasAnswer{}}
+	return &rasReader{read: ras.Read, reaches: sameNetwork, clock: clock, log: log, cache: map[string]rasAnswer{}}
 }
 
 // of returns what RAS says of the communicators in which a target has ranks; nil where it does not answer, or says
@@ -53,6 +57,9 @@ func (r *rasReader) of(ctx context.Context, v *view) *recording.RAS {
 	address := ras.Address
 	if own, set, err := proc.Variable(v.libraries[i].PID, "NCCL_RAS_ADDR"); err == nil && set {
 		address = own
+	}
+	if !loopback(address) || !r.reaches(v.libraries[i].PID) {
+		return nil
 	}
 	all := r.ask(ctx, address)
 	if all == nil {
@@ -78,11 +85,29 @@ func (r *rasReader) of(ctx context.Context, v *view) *recording.RAS {
 	return &out
 }
 
-// ask returns an answer that is not old; nil where there is none.
+// loopback reports whether an address is of this host's loopback. A target chooses the address: the daemon connects to
+// no other host on its behalf.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "" || host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+// sameNetwork reports whether a process has the daemon's loopback.
+func sameNetwork(pid uint32) bool {
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return false
+	}
+	ours, err := os.Readlink("/proc/self/ns/net")
+	return err == nil && ours == theirs
+}
+
+// ask returns an answer that is not old; nil where there is none. Who waits for a slow one holds up nobody else.
 func (r *rasReader) ask(ctx context.Context, address string) *recording.RAS {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if last, ok := r.cache[address]; ok && r.clock() < last.at+uint64(rasEvery) {
+	last, ok := r.cache[address]
+	r.mu.Unlock()
+	if ok && r.clock() < last.at+uint64(rasEvery) {
 		return last.ras
 	}
 	ctx, cancel := context.WithTimeout(ctx, rasTimeout)
@@ -94,6 +119,8 @@ func (r *rasReader) ask(ctx context.Context, address string) *recording.RAS {
 	} else {
 		answer.At = at
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if len(r.cache) > maxAddresses {
 		clear(r.cache)
 	}

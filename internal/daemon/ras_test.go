@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 
 	"go.uber.org/zap"
@@ -21,11 +22,43 @@ func withNCCL(library string) *view {
 	}
 }
 
+// newTestRAS is a reader that reaches every process.
+func newTestRAS(clock clockFunc) *rasReader {
+	r := newRASReader(zap.NewNop(), clock)
+	r.reaches = func(uint32) bool { return true }
+	return r
+}
+
+// TestRASStaysOnTheHost: a target names the address in its environment, and sends the daemon to no other host by that;
+// nor is a process asked that has another loopback.
+func TestRASStaysOnTheHost(t *testing.T) {
+	for address, want := range map[string]bool{
+		ras.Address: true, "127.0.0.2:1": true, "[::1]:28028": true, ":28028": true,
+		"192.0.2.1:28028": false, "example.org:28028": false, "localhost.example.org:80": false, "0.0.0.0:1": false, "": false,
+	} {
+		if got := loopback(address); got != want {
+			t.Errorf("%q: %v", address, got)
+		}
+	}
+	r := newTestRAS(func() uint64 { return second })
+	r.reaches = func(uint32) bool { return false }
+	r.read = func(context.Context, string) (*recording.RAS, error) {
+		t.Error("asked in another network namespace")
+		return nil, errors.New("nobody there")
+	}
+	if got := r.of(t.Context(), withNCCL("libnccl.so.2")); got != nil {
+		t.Errorf("%+v", got)
+	}
+	if pid := uint32(os.Getpid()); !sameNetwork(pid) {
+		t.Error("this process is not in its own network")
+	}
+}
+
 // TestRASOfOwnJobs: a target is told of communicators that it has ranks in, by either number of a process, and an
 // answer is used again for some seconds.
 func TestRASOfOwnJobs(t *testing.T) {
 	now, asked := uint64(0), 0
-	r := newRASReader(zap.NewNop(), func() uint64 { return now })
+	r := newTestRAS(func() uint64 { return now })
 	with := func(hash string, pid uint32) recording.RASCommunicator {
 		return recording.RASCommunicator{Hash: hash, Ranks: []recording.RASRank{{PID: pid}, {PID: 99}}}
 	}
@@ -55,7 +88,7 @@ func TestRASOfOwnJobs(t *testing.T) {
 // and is not asked again at once.
 func TestNoRASIsAsked(t *testing.T) {
 	asked := 0
-	r := newRASReader(zap.NewNop(), func() uint64 { return second })
+	r := newTestRAS(func() uint64 { return second })
 	r.read = func(context.Context, string) (*recording.RAS, error) {
 		asked++
 		return nil, errors.New("connection refused")
