@@ -114,7 +114,8 @@ func pidsOf(all []meant) (out []string) {
 	return out
 }
 
-// distinct returns the names that only one process has, and that need no quotes.
+// distinct returns the names that only one process has, that need no quotes, and that are no flags: processes choose
+// their names.
 func distinct(all []meant) (out []string) {
 	count := map[string]int{}
 	for i := range all {
@@ -124,7 +125,7 @@ func distinct(all []meant) (out []string) {
 	}
 	for i := range all {
 		for _, name := range all[i].names {
-			if count[name] == 1 && name != "" && !strings.ContainsFunc(name, needsQuotes) {
+			if count[name] == 1 && name != "" && name[0] != '-' && !strings.ContainsFunc(name, needsQuotes) {
 				out = append(out, all[i].described(name))
 			}
 		}

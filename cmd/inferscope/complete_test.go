@@ -74,6 +74,7 @@ func TestTargetsAreCompleted(t *testing.T) {
 // TestNamesThatAreCompleted: those that mean one process, and that a shell takes as they are.
 func TestNamesThatAreCompleted(t *testing.T) {
 	all := []meant{
+		{pid: 9, names: []string{"--help"}},
 		{pid: 1, names: []string{"a.py", "python"}},
 		{pid: 2, names: []string{"b.py", "python"}},
 		{pid: 3, names: []string{"", "$(reboot)", "two words", "VLLM::EngineCor", "x;y", "ns/pod"}},
