@@ -83,6 +83,9 @@ func delayProof(d *requests.Delay) string {
 			format.Plural(d.Gaps, "long gap", "long gaps"),
 		)
 	}
+	if d.Token > 0 && d.Requests > 0 {
+		add("%s each between the engine's first token and its write to the client", format.Span(d.Token/uint64(d.Requests)))
+	}
 	if d.Cause == cause.APIServerStarved {
 		add("its threads could run, and had no CPU")
 	}

@@ -98,8 +98,8 @@ func ofRequests() []Cause { //nolint:funlen // a table
 			Means: "Requests spend their time in the process that speaks HTTP: parsing, chat templates, the " +
 				"tokenizer, the detokenizer, or an event loop that something else blocks.",
 			Proves: "The time between the read of a request and its message to the engine, and between the engine's " +
-				"last token and the last write to the client; which thread of the API server ran meanwhile, and in " +
-				"which function.",
+				"first and last token and their writes to the client; which thread of the API server ran meanwhile, " +
+				"and in which function.",
 			Refutes: "A client that reads slowly: then the API server's thread does not run (slow-client).",
 			Changes: []Change{
 				{

@@ -19,6 +19,7 @@ type Delay struct {
 	P99      uint64  `json:"p99_ns"`                     // likewise
 	Requests int     `json:"requests"`                   // that it can be told of
 	Before   uint64  `json:"before_engine_ns,omitempty"` // of an API server: part of Time before the engine
+	Token    uint64  `json:"first_token_ns,omitempty"`   // likewise, in which it had the first token and did not write it
 	Waiting  int     `json:"max_waiting,omitempty"`      // requests in the queue
 	Batch    int     `json:"max_batch,omitempty"`        // requests at a time that had tokens
 	KVUsage  float64 `json:"max_kv_usage,omitempty"`     // share of the KV cache
@@ -96,6 +97,7 @@ type told struct {
 	q    *recording.EngineRequest
 	text uint64 // from the engine's last token to the message of a detokenizer process, ns; 0: there is none
 	tail uint64 // from there, or else from the engine's last token, to the last write, ns
+	head uint64 // of a stream without a detokenizer process: from the engine's first token to the client's, ns
 }
 
 // back is when the API server had the end of an answer.
@@ -139,6 +141,9 @@ func (s *Summary) told(meta *recording.Meta) []told {
 			end := r.Received + r.Latency
 			x := told{row: r, q: q, text: span(q.Last, min(q.Detokenized, end))}
 			x.tail = span(x.back(), end)
+			if r.TTFT > 0 && q.Detokenized == 0 {
+				x.head = min(r.Engine.After, span(q.First, x.back()))
+			}
 			out = append(out, x)
 		}
 	}
@@ -157,6 +162,7 @@ func (s *Summary) addParts(parts []Delay, list []told) {
 	whole := Delay{Cause: cause.APIServer, Requests: len(list)}
 	for i := range parts {
 		whole.Time, whole.Before = whole.Time+parts[i].Time, whole.Before+parts[i].Before
+		whole.Token += parts[i].Token
 	}
 	if !s.matters(&whole, list) {
 		return
@@ -194,7 +200,7 @@ func (s *Summary) matters(d *Delay, list []told) bool {
 	d.Share = part(d.Time, all)
 	switch d.Cause {
 	case cause.APIServer, cause.APIServerStarved:
-		d.First = part(d.Before, first)
+		d.First = part(d.Before+d.Token, first)
 	case cause.Queueing, cause.KVCache:
 		d.First = part(d.Time, first)
 	}
@@ -312,6 +318,18 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 	return d.sum(values)
 }
 
+// stays are the stretches of a request in which the API server has it: before the engine, with the first token that it
+// has not written yet, and with the whole answer.
+type stays struct{ before, token, after timeline.Span }
+
+func (x *told) stays() stays {
+	return stays{
+		timeline.Span{From: x.row.Received, To: x.row.Received + x.row.Engine.Before},
+		timeline.Span{From: x.q.First, To: x.q.First + x.head},
+		timeline.Span{From: x.back(), To: x.back() + x.tail},
+	}
+}
+
 // api is the time in the API server, before the engine and after it: what it worked and what it waited for a CPU. client is
 // that of clients which read slowly; nil: there are none.
 func (s *Summary) api(list []told, ran ran) (client *Delay, parts []Delay) {
@@ -320,42 +338,41 @@ func (s *Summary) api(list []told, ran ran) (client *Delay, parts []Delay) {
 		tails[i] = list[i].tail
 	}
 	usual := quantilesOf(slices.Clone(tails)).P50
-	var slow, rest []told
-	for _, x := range list {
-		if x.tail >= leastTail && x.tail >= slowTail*usual {
-			slow = append(slow, x)
-		} else {
-			rest = append(rest, x)
+	var slow []told
+	of, spans := make([]stays, len(list)), map[uint32][]timeline.Span{}
+	isSlow := func(x *told) bool { return x.tail >= leastTail && x.tail >= slowTail*usual }
+	for i := range list {
+		of[i] = list[i].stays()
+		if isSlow(&list[i]) {
+			slow = append(slow, list[i])
 		}
 	}
-	if client = clients(slow, ran); client == nil {
-		rest = list
+	client = clients(slow, ran)
+	for i := range list {
+		if client != nil && isSlow(&list[i]) {
+			of[i].after = timeline.Span{}
+		}
+		pid := list[i].row.PID
+		spans[pid] = append(spans[pid], of[i].before, of[i].token, of[i].after)
 	}
 	busy, starved := Delay{Cause: cause.APIServer}, Delay{Cause: cause.APIServerStarved}
-	spans := map[uint32][]timeline.Span{}
-	of := func(x *told) (before, after timeline.Span) {
-		before = timeline.Span{From: x.row.Received, To: x.row.Received + x.row.Engine.Before}
-		if slices.Contains(rest, *x) {
-			after = timeline.Span{From: x.back(), To: x.back() + x.tail}
-		}
-		return before, after
-	}
-	for i := range list {
-		before, after := of(&list[i])
-		spans[list[i].row.PID] = append(spans[list[i].row.PID], before, after)
-	}
 	pid, starving := busy.ran(spans, ran)
 	n := len(list)
 	worked, waits, workedFirst, waitsFirst := make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)
 	for i := range list {
-		before, after := of(&list[i])
-		first, last := uint64(0), uint64(0)
-		if list[i].row.PID == pid {
-			first, last = overlap(starving, before.From, before.To), overlap(starving, after.From, after.To)
+		split := func(x timeline.Span) (work, wait uint64) {
+			if list[i].row.PID == pid {
+				wait = overlap(starving, x.From, x.To)
+			}
+			return x.To - x.From - wait, wait
 		}
-		waitsFirst[i], workedFirst[i] = first, before.To-before.From-first
-		waits[i], worked[i] = first+last, workedFirst[i]+after.To-after.From-last
-		starved.Before, busy.Before = starved.Before+waitsFirst[i], busy.Before+workedFirst[i]
+		workBefore, waitBefore := split(of[i].before)
+		workToken, waitToken := split(of[i].token)
+		workAfter, waitAfter := split(of[i].after)
+		busy.Before, starved.Before = busy.Before+workBefore, starved.Before+waitBefore
+		busy.Token, starved.Token = busy.Token+workToken, starved.Token+waitToken
+		workedFirst[i], waitsFirst[i] = workBefore+workToken, waitBefore+waitToken
+		worked[i], waits[i] = workedFirst[i]+workAfter, waitsFirst[i]+waitAfter
 	}
 	busy.sum(worked)
 	starved.sum(waits)
