@@ -201,3 +201,34 @@ func TestStarvedServer(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstTokenHeldBack: a first token that the API server has and does not write is its delay, though all of the answer
+// is written in time.
+func TestFirstTokenHeldBack(t *testing.T) {
+	for _, held := range []uint64{0, 90} { // ms
+		b := newBuilder(4000 * ms)
+		for i := range uint64(6) {
+			at, id := (100+500*i)*ms, fmt.Sprint("cmpl-", i)
+			b.stream(at, steady(at+(12+held)*ms, 3*ms, 30)...).ID = id
+			b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, recording.EngineRequest{
+				ID: id, PID: 2, Asked: at + ms, Scheduled: at + 2*ms, First: at + 12*ms, Last: at + (99+held)*ms,
+				Finish: "stop", OutputTokens: 30,
+			})
+			b.rec.Meta.Steps = append(b.rec.Meta.Steps, recording.Step{TS: at + 12*ms, PID: 2, Requests: 1, Tokens: 1})
+		}
+		s := b.summary()
+		s.FindDelays(&b.rec, func(uint32, timeline.Spans) requests.Ran {
+			return requests.Ran{Thread: "python", Running: 1, Place: "audit"}
+		})
+		if held == 0 {
+			if len(s.Delays) > 0 {
+				t.Errorf("nothing is held back: %+v", s.Delays)
+			}
+			continue
+		}
+		if len(s.Delays) != 1 || s.Delays[0].Cause != "api-server" || s.Delays[0].Token != 6*held*ms ||
+			s.Delays[0].First < 0.85 || s.Delays[0].Without == nil || s.Delays[0].Without.P50 != 11*ms {
+			t.Errorf("%+v", s.Delays)
+		}
+	}
+}
