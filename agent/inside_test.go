@@ -70,3 +70,43 @@ func TestWordOfThoseInside(t *testing.T) {
 	}
 	alive(t, p.victim)
 }
+
+// TestWordOfGraphs: an agent whose last window ended without a finalize leaves word of the graphs that ran in it. The
+// next one, of another image, finalizes in no window in which they have not run again: the simulated target dies of that.
+func TestWordOfGraphs(t *testing.T) {
+	p := play(
+		t,
+		settings{deadline: 60 * time.Millisecond},
+		busy,
+		"repeat 200 { graph-launch 1 stream=1; sleep 1ms }; wait",
+		"repeat 1000 { launch 3 kernel=k_us5; ssync stream=1; sleep 300us }; wait",
+		replay,
+	)
+	p.proceed()
+	p.state(stateOpen)
+	p.until("graphs in a window", func() bool { p.flush(); return len(p.of(kindCall)) >= 100 })
+	p.quit()
+	if w := p.lastWindow(); w.ret != endDisabled {
+		t.Fatalf("the last window is %+v, want one that ended disabled", w)
+	}
+	p.all = nil
+	p.proceed()
+	p.load()
+	p.state(stateOpen)
+	p.quit()
+	if w := p.lastWindow(); w.ret != endDisabled {
+		t.Errorf("a window in which no graph ran again is %+v, want one that ended disabled", w)
+	}
+	p.proceed()
+	alive(t, p.victim)
+	p.all = nil
+	p.load()
+	p.state(stateOpen)
+	p.until("graphs in a window", func() bool { p.flush(); return len(p.of(kindCall)) >= 100 })
+	p.mode(modeQuit)
+	p.state(stateGone)
+	p.read()
+	p.proven()
+	p.leave()
+	alive(t, p.victim)
+}

@@ -340,3 +340,29 @@ func TestQuitWhileItWaits(t *testing.T) {
 		alive(t, p.victim)
 	}
 }
+
+// TestKindsOffBesideThreads: windows end while a thread lies still in CUPTI's own work, for longer than anybody waits for
+// it: their kinds go off, and nothing that the thread still uses is freed, then or at the way out.
+func TestKindsOffBesideThreads(t *testing.T) {
+	set := keeping
+	set.options.Env = append(slices.Clone(slow.Env), fmt.Sprintf("CUDASIM_CUPTI_WORK_NS=%d", 15*time.Millisecond))
+	p := play(t, set, plain, more)
+	p.proceed()
+	unproven := func() (n int) {
+		for _, w := range p.ends(endKept) {
+			if w.args[1] != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	p.until("windows that ended beside a thread", func() bool { p.read(); return unproven() >= 3 })
+	p.mode(modeQuit)
+	p.state(stateGone)
+	p.read()
+	if w := p.lastWindow(); w.ret == endFinalized && w.dur < uint64(300*time.Millisecond) {
+		t.Errorf("the way out is %+v: finalized before the kinds had been on for 300 ms", w)
+	}
+	p.leave()
+	alive(t, p.victim)
+}

@@ -149,6 +149,17 @@ void ranges_forget(void);
 void on_call(void *user, uint32_t domain, uint32_t id, const struct callback_data *);
 void calls_enable(uint32_t on, int ends);
 
+#define GRAPHS 256u
+
+struct graphs {
+	uint64_t exec[GRAPHS]; /* CUgraphExec; 0: free */
+	uint8_t seen[GRAPHS];  /* since the kinds went on */
+	uint32_t overflow;     /* more than fit: no finalize any more */
+	uint32_t any;
+	uint32_t thread;       /* that launches them, in this window or an earlier one; 0: none was seen to */
+	uint32_t several;      /* 1: another thread launched one, too, while that one lived: for good */
+};
+
 /* graphs.c: graphs that ran while kinds were on, and whose they are, to know when a finalize is safe. again: it was
  * launched after they went on. */
 void graph_seen(uint64_t exec, uint32_t tid, int again);
@@ -159,6 +170,8 @@ int graphs_any(void);
 int graphs_all_seen(void);
 void graphs_unsee(void);
 void graphs_forget(void);
+void graphs_leave(struct graphs *); /* a copy for the next agent */
+void graphs_inherit(const struct graphs *);
 
 /* library.c */
 /* library_find finds libcuda and libcupti; ERROR_NONE, -1 where the process does not use CUDA (yet), or an enum
@@ -231,7 +244,8 @@ int left_none(uint32_t but); /* no thread but this one has been in a callback si
 void left_all(uint32_t but); /* all but this one are proven to have left it */
 int left_alone(void);   /* all are proven to have left it. While no callback can begin */
 void left_tidy(void);   /* forgets those that have ended */
-void left_stay(void);   /* leaves word of them to the next agent, whose image may be another */
+void left_stay(void);   /* leaves word of them, and of kinds that went off without a finalize, to the next agent, whose
+                         * image may be another */
 void left_inherit(void);
 void left_forget(void); /* in a forked child: it has no other thread */
 

@@ -12,16 +12,7 @@
  */
 #include "agent.h"
 
-#define GRAPHS 256u
-
-static struct {
-	uint64_t exec[GRAPHS]; /* CUgraphExec; 0: free */
-	uint8_t seen[GRAPHS];  /* since the kinds went on */
-	uint32_t overflow;     /* more than fit: no finalize any more */
-	uint32_t any;
-	uint32_t thread;       /* that launches them, in this window or an earlier one; 0: none was seen to */
-	uint32_t several;      /* 1: another thread launched one, too, while that one lived: for good */
-} graphs;
+static struct graphs graphs;
 
 int graphs_several(void)
 {
@@ -93,4 +84,17 @@ void graphs_forget(void)
 	graphs_unsee();
 	store(&graphs.overflow, 0);
 	store(&graphs.any, 0);
+}
+
+void graphs_leave(struct graphs *to)
+{
+	memcpy(to, &graphs, sizeof(*to));
+}
+
+void graphs_inherit(const struct graphs *from)
+{
+	uint32_t several = graphs.several;
+
+	memcpy(&graphs, from, sizeof(graphs)); /* what this image left before is in it, too */
+	graphs.several |= several;
 }

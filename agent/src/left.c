@@ -191,24 +191,35 @@ void left_forget(void)
 
 #define MARK "inferscope-inside"
 
+struct word {
+	struct callers callers;
+	struct graphs graphs; /* that ran while kinds were on which went off without a finalize */
+	uint32_t dormant;     /* 1: kinds did */
+};
+
 /*
  * An agent that goes while a thread may be inside still leaves word of it: the next one may be of another image, whose
- * memory knows nothing. A mapping tells, by its name, which no other tool's has.
+ * memory knows nothing. So does one whose kinds went off without a finalize: the next one's finalize would kill the
+ * process, were the graphs that ran before not launched again. A mapping tells, by its name, which no other tool's has.
  */
 void left_stay(void)
 {
+	struct word *word;
 	long fd, at;
 
-	if (left_alone())
+	if (left_alone() && !the.dormant)
 		return;
 	fd = sys(SYS_memfd_create, MARK, MFD_CLOEXEC, 0);
 	if (fd < 0)
 		return; /* the next one of this image knows all the same */
-	if (!sys(SYS_ftruncate, fd, sizeof(callers), 0)) {
-		at = sys6(SYS_mmap, 0, sizeof(callers), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (!sys(SYS_ftruncate, fd, sizeof(*word), 0)) {
+		at = sys6(SYS_mmap, 0, sizeof(*word), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (at > 0 || at < -4095) {
-			sys(SYS_madvise, at, sizeof(callers), MADV_DONTDUMP);
-			memcpy((void *)at, &callers, sizeof(callers));
+			word = (struct word *)at;
+			sys(SYS_madvise, word, sizeof(*word), MADV_DONTDUMP);
+			memcpy(&word->callers, &callers, sizeof(callers));
+			graphs_leave(&word->graphs);
+			word->dormant = (uint32_t)the.dormant;
 		}
 	}
 	sys(SYS_close, fd, 0, 0);
@@ -216,7 +227,8 @@ void left_stay(void)
 
 static void inherit(uintptr_t at)
 {
-	const struct place *theirs = (const struct place *)at;
+	const struct word *word = (const struct word *)at;
+	const struct place *theirs = word->callers.place;
 
 	for (uint32_t i = 0; i < PLACES; i++) {
 		struct place *p = theirs[i].tid ? place_of(theirs[i].tid) : NULL;
@@ -233,7 +245,11 @@ static void inherit(uintptr_t at)
 		p->looks = 0;
 		store(&p->tid, theirs[i].tid);
 	}
-	sys(SYS_munmap, at, sizeof(callers), 0);
+	if (word->dormant) {
+		the.dormant = 1;
+		graphs_inherit(&word->graphs);
+	}
+	sys(SYS_munmap, word, sizeof(*word), 0);
 }
 
 /* Where the mapping of a line of /proc/self/maps begins, if it is as long as a mark; 0: it is none. */
@@ -250,7 +266,7 @@ static uintptr_t mark_in(const char *line)
 		else
 			ends[which] = ends[which] << 4 | (uintptr_t)(*line <= '9' ? *line - '0' : *line - 'a' + 10);
 	}
-	return ends[1] - ends[0] >= sizeof(callers) ? ends[0] : 0;
+	return ends[1] - ends[0] >= sizeof(struct word) ? ends[0] : 0;
 }
 
 /* Takes over what an earlier agent has left. */

@@ -347,6 +347,11 @@ int window_end(int last)
  * Turns all off, and hands over what was recorded, where all threads are outside (window_flush). Elsewhere CUPTI keeps
  * the buffers that are not full: they come in a later window, or never. Returns whether the threads are outside, and
  * held until outside_end; none is held in a process that exits.
+ *
+ * The kinds go off with that proof or without it, where the time is up. A thread that is inside meanwhile goes on in
+ * what it knows: turning kinds off frees no subscriber and no buffer, only a flush, an unsubscribe and a finalize do, and
+ * none of these is made here without the proof. Nor does a finalize follow before the kinds have been on again and every
+ * graph that ran under them has, too (may_finalize), be it this image that makes it or the next one (left_stay).
  */
 static int hand_over(uint64_t patience)
 {
