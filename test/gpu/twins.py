@@ -80,6 +80,18 @@ FIXES = {
     "sampled-on-host": ("--without", "*.sample", "--without", "sync-copy"),
     "gc-in-decode": ("--without", "gc"),
     "frames-both-ways": ("--without", "copy-not-overlapped"),
+    "expert-on-host": ("--without", "*.expert", "--without", "sync-copy"),
+    "filter-program": ("--without", "worker", "--workers", "1"),  # one answer ahead
+    "batch-window": ("--without", "sleep"),
+    "debug-log": ("--without", "*.describe"),
+    "timed-layers": ("--without", "host-sync"),
+    "file-lock": ("--without", "lock"),
+    "mapped-table": ("--without", "page-faults"),
+    "asked-by-loop": ("--overlap", "network"),
+    "captured-each": ("--without", "launch-overhead"),
+    "slow-reader": ("--without", "worker"),
+    "settings-reread": ("--faster", "serialization=1e6"),
+    "answer-thread": ("--without", "worker", "--workers", "1"),  # one answer ahead
 }
 
 

@@ -165,7 +165,7 @@ class Fixes(unittest.TestCase):
     def test_every_program_that_can_be_fixed_has_a_change(self):
         programs = {}
         for name, variable in (("causes", "PROGRAMS"), ("planted", "PLANTED"), ("heldout", "HELD_OUT"),
-                               ("blind", "BLIND")):
+                               ("blind", "BLIND"), ("blind2", "BLIND2")):
             with open(f"{HERE}/programs/{name}.py") as f:
                 for node in ast.walk(ast.parse(f.read())):
                     if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == variable:
