@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/daemon/config"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // hugeEnviron is what the attack program makes of its environment, in bytes.
@@ -71,26 +71,14 @@ func TestEnvironWithoutEnd(t *testing.T) {
 		Credential: &syscall.Credential{Uid: 65534, Gid: 65534},
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = stdin.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	lines := bufio.NewScanner(stdout)
-	if !lines.Scan() || lines.Text() != "ready" {
-		t.Skipf("needs PR_SET_MM_MAP (CONFIG_CHECKPOINT_RESTORE): %q", lines.Text())
+	program := child.Start(t, cmd)
+	if line := program.Line(); line != "ready" {
+		t.Skipf("needs PR_SET_MM_MAP (CONFIG_CHECKPOINT_RESTORE): %q", line)
 	}
 	for _, single := range []bool{false, true} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_ = oneGPU(config.Settings{SingleGPU: single}, []int{cmd.Process.Pid})
+		_ = oneGPU(config.Settings{SingleGPU: single}, []int{program.PID})
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
 			t.Errorf(

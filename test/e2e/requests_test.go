@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/inferscope/inferscope/internal/testkit/certificate"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/h2server"
 )
 
@@ -43,23 +44,8 @@ func sseServer(t *testing.T) (pid int, url string) {
 // pythonServer starts a server that prints the port that it listens on, and ends it with the test.
 func pythonServer(t *testing.T, script string, args ...string) (pid int, port string) {
 	t.Helper()
-	cmd := exec.Command(python(t), append([]string{absolute(t, script)}, args...)...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cmd.Process.Pid, strings.TrimSpace(line)
+	server := child.Start(t, exec.Command(python(t), append([]string{absolute(t, script)}, args...)...))
+	return server.PID, server.Line()
 }
 
 // TestRequestsOfARunningServer: a server with clients, from the kernel to the report; nothing of what was asked and

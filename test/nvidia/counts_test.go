@@ -1,9 +1,7 @@
 package nvidia
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,16 +14,15 @@ import (
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // caller is a running testdata/caller.c.
 type caller struct {
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	stdout *bufio.Scanner
-	pid    uint32
-	zero   uint64 // address of its zeroes
+	*child.Child
+	pid  uint32
+	zero uint64 // address of its zeroes
 }
 
 func startCaller(t *testing.T, library string, script ...string) *caller {
@@ -40,33 +37,12 @@ func startCaller(t *testing.T, library string, script ...string) *caller {
 	).CombinedOutput(); err != nil {
 		t.Fatalf("compile caller.c: %v\n%s", err, out)
 	}
-	c := &caller{cmd: exec.Command(binary, append([]string{library}, script...)...)}
-	c.cmd.Stderr = os.Stderr
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.stdout = bufio.NewScanner(out)
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.stdin.Close(); _ = c.cmd.Wait() })
-	line := c.line(t)
+	c := &caller{Child: child.Start(t, exec.Command(binary, append([]string{library}, script...)...))}
+	line := c.Line()
 	if _, err := fmt.Sscanf(line, "ready %d %d", &c.pid, &c.zero); err != nil {
 		t.Fatalf("the caller did not start: %q", line)
 	}
 	return c
-}
-
-func (c *caller) line(t *testing.T) string {
-	t.Helper()
-	if !c.stdout.Scan() {
-		t.Fatalf("the caller ended early: %v", c.stdout.Err())
-	}
-	return c.stdout.Text()
 }
 
 // answer is what the caller did with one function.
@@ -78,9 +54,9 @@ type answer struct {
 // run runs the script and returns what was done, as the caller says it.
 func (c *caller) run(t *testing.T) map[string]answer {
 	t.Helper()
-	fmt.Fprintln(c.stdin)
+	fmt.Fprintln(c.In)
 	done := make(map[string]answer)
-	for line := c.line(t); line != "done"; line = c.line(t) {
+	for line := c.Line(); line != "done"; line = c.Line() {
 		var name string
 		var a answer
 		if _, err := fmt.Sscan(line, &name, &a.count, &a.result); err != nil {

@@ -4,13 +4,11 @@
 package perf
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"io"
 	"maps"
 	"math"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -19,6 +17,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -214,10 +213,8 @@ func turns(samples []watch.Sample, known shares) shares {
 
 // victim is a program at work.
 type victim struct {
-	pid      int
+	*child.Child
 	accounts bool // it answers with what it has spent its time on
-	in       io.Writer
-	out      *bufio.Scanner
 }
 
 func compile(t *testing.T) string {
@@ -234,46 +231,21 @@ func compile(t *testing.T) string {
 func start(t *testing.T, name string, args ...string) *victim {
 	t.Helper()
 	watch.NeedRoot(t)
-	cmd := exec.Command(name, args...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	v := &victim{pid: cmd.Process.Pid, in: in, out: bufio.NewScanner(out)}
-	if line := v.line(t); line != "ready" {
+	v := &victim{Child: child.Start(t, exec.Command(name, args...))}
+	if line := v.Line(); line != "ready" {
 		t.Fatalf("the victim says %q", line)
 	}
 	return v
 }
 
-func (v *victim) line(t *testing.T) string {
-	t.Helper()
-	if !v.out.Scan() {
-		t.Fatalf("the victim ended: %v", v.out.Err())
-	}
-	return v.out.Text()
-}
-
 // spent asks shares.py for its account, and takes off what was spent before.
 func (v *victim) spent(t *testing.T, before shares) shares {
 	t.Helper()
-	if _, err := io.WriteString(v.in, "now\n"); err != nil {
+	if _, err := io.WriteString(v.In, "now\n"); err != nil {
 		t.Fatal(err)
 	}
 	s := exactly(map[string]float64{})
-	if err := json.Unmarshal([]byte(v.line(t)), &s.count); err != nil {
+	if err := json.Unmarshal([]byte(v.Line()), &s.count); err != nil {
 		t.Fatal(err)
 	}
 	for name, ns := range before.count {

@@ -20,9 +20,9 @@ import (
 func both(t *testing.T, v *victim, options ...string) (ours []watch.Sample, theirs []stack, known shares) {
 	t.Helper()
 	program := needPerf(t)
-	d := watch.Start(t, v.pid, "--cpu-sampling-frequency-hz", hz)
+	d := watch.Start(t, v.PID, "--cpu-sampling-frequency-hz", hz)
 	d.Until("the first whole stack", func() bool {
-		samples := watch.Samples(d.Recording(v.pid, api.Window{Last: time.Second}), v.pid)
+		samples := watch.Samples(d.Recording(v.PID, api.Window{Last: time.Second}), v.PID)
 		return slices.ContainsFunc(samples, func(s watch.Sample) bool { return s.Origin == event.Whole })
 	})
 	data := filepath.Join(t.TempDir(), "perf.data")
@@ -31,7 +31,7 @@ func both(t *testing.T, v *victim, options ...string) (ours []watch.Sample, thei
 		before = v.spent(t, shares{})
 	}
 	args := append(
-		[]string{"record", "-q", "-F", hz, "-e", "cpu-clock", "-p", strconv.Itoa(v.pid), "-o", data},
+		[]string{"record", "-q", "-F", hz, "-e", "cpu-clock", "-p", strconv.Itoa(v.PID), "-o", data},
 		options...)
 	judge := exec.Command(program, append(args, "--", "sleep", fmt.Sprint(window.Seconds()))...)
 	var said strings.Builder
@@ -39,19 +39,19 @@ func both(t *testing.T, v *victim, options ...string) (ours []watch.Sample, thei
 	if err := judge.Start(); err != nil {
 		t.Fatal(err)
 	}
-	rec := d.Recording(v.pid, api.Window{For: window})
+	rec := d.Recording(v.PID, api.Window{For: window})
 	if v.accounts {
 		known = v.spent(t, before)
 	}
 	if err := judge.Wait(); err != nil {
 		t.Fatalf("perf record: %v\n%s", err, said.String())
 	}
-	ours = watch.Samples(rec, v.pid)
+	ours = watch.Samples(rec, v.PID)
 	for _, lost := range watch.Doubts(rec) {
 		t.Errorf("lost: %+v", lost)
 	}
 	d.Stop()
-	return ours, read(t, program, data, v.pid), known
+	return ours, read(t, program, data, v.PID), known
 }
 
 // needPerf returns the program, or skips where it cannot sample.

@@ -4,7 +4,6 @@
 package torch
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -83,24 +83,10 @@ type loop struct {
 func start(t *testing.T, python string, phases ...string) *loop {
 	t.Helper()
 	cmd := exec.Command(python, append([]string{"testdata/loop.py"}, phases...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("loop.py ended before its loop: %v: its standard error says why", err)
-	}
-	l := &loop{pid: cmd.Process.Pid}
-	if err := json.Unmarshal(line, l); err != nil {
+	c := child.Start(t, cmd)
+	line := c.Line()
+	l := &loop{pid: c.PID}
+	if err := json.Unmarshal([]byte(line), l); err != nil {
 		t.Fatalf("loop.py wrote %q: %v", line, err)
 	}
 	t.Logf("PyTorch %s, phases %v, failed: %v", l.Version, l.Phases, l.Failed)

@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // TestMain also is the sampler's helper process.
@@ -103,19 +104,9 @@ print(os.path.realpath(sys.executable), sys.prefix + ":" + sys.exec_prefix, v("P
 // be waits for the GIL, and returns the names of their frames.
 func fightSeen(t *testing.T, s *profile.Source, c *exec.Cmd) []string {
 	t.Helper()
-	c.Stderr = os.Stderr
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
-	if _, err := out.Read(make([]byte, 8)); err != nil {
-		t.Fatal(err)
-	}
-	p, err := proc.Describe(c.Process.Pid)
+	program := child.Start(t, c)
+	program.Line()
+	p, err := proc.Describe(program.PID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // patience is how long a test waits for what must happen; nothing depends on how soon it does.
@@ -59,14 +60,8 @@ func start(t *testing.T, prefix ...string) *script {
 	args := append(prefix, python, "-c", interpreter)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+where, "PYENV_VERSION=3.12.1")
-	cmd.Stderr = os.Stderr
-	in, _ := cmd.StdinPipe()
-	out, _ := cmd.StdoutPipe()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	s := &script{t: t, pid: cmd.Process.Pid, in: in, out: bufio.NewScanner(out)}
+	c := child.Start(t, cmd)
+	s := &script{t: t, pid: c.PID, in: c.In, out: c.Out}
 	s.answer()
 	return s
 }

@@ -1,7 +1,6 @@
 package cudaapi_test
 
 import (
-	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // TestUnseen: the calls of a process are seen where its driver is probed, and where it is not it is said.
@@ -33,16 +33,9 @@ func TestUnseen(t *testing.T) {
 			"prot=mmap.PROT_READ | mmap.PROT_EXEC); print(1, flush=True); input()",
 		garbage,
 	)
-	in, _ := cmd.StdinPipe()
-	out, _ := cmd.StdoutPipe()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	p, err := proc.Describe(cmd.Process.Pid)
+	program := child.Start(t, cmd)
+	program.Line()
+	p, err := proc.Describe(program.PID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // producer is a process that writes a ring as an agent does: testdata/producer.c.
@@ -37,21 +38,11 @@ var buildProducer = sync.OnceValue(func() func(testing.TB) string {
 func startProducer(t testing.TB) *producer {
 	t.Helper()
 	cmd := exec.Command(buildProducer()(t))
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	pr := &producer{t: t, cmd: cmd, stdin: stdin, lines: bufio.NewScanner(stdout)}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	c := child.Start(t, cmd)
+	pr := &producer{t: t, cmd: cmd, stdin: c.In, lines: c.Out}
 	pr.until("hello")
-	if pr.p, err = proc.Describe(cmd.Process.Pid); err != nil {
+	var err error
+	if pr.p, err = proc.Describe(c.PID); err != nil {
 		t.Fatal(err)
 	}
 	pr.p.Root = pr.p.PID

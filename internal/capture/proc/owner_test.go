@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 const nobody = 65534
@@ -180,26 +181,15 @@ func TestChangesTellTheOwner(t *testing.T) {
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	cmd.Dir = "/"
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	c := child.Start(t, cmd)
 	w := newWatch(t, Options{})
-	if p := w.add(cmd.Process.Pid); p.Owner != nobody {
+	if p := w.add(c.PID); p.Owner != nobody {
 		t.Errorf("the shell is %+v", p)
 	}
-	_, _ = io.WriteString(in, "go\n")
-	bufio.NewScanner(out).Scan()
-	_, _ = io.WriteString(in, "end\n")
-	w.next(Exited, cmd.Process.Pid)
-	_ = cmd.Wait()
+	_, _ = io.WriteString(c.In, "go\n")
+	c.Line()
+	_, _ = io.WriteString(c.In, "end\n")
+	w.next(Exited, c.PID)
 	execs := 0
 	for _, c := range w.seen {
 		if c.Kind != Execed {

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // patience is how long a test waits for what must happen; nothing depends on how soon it does.
@@ -104,20 +106,9 @@ func (v *victim) start() {
 	v.cmd = exec.Command(v.path, "an argument", "(x) y")
 	v.cmd.Stderr = &v.errors
 	v.cmd.WaitDelay = time.Second // a child may hold the pipes
-	in, err := v.cmd.StdinPipe()
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	out, err := v.cmd.StdoutPipe()
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	if err := v.cmd.Start(); err != nil {
-		v.t.Fatal(err)
-	}
-	v.in, v.out, v.pid = in, bufio.NewScanner(out), v.cmd.Process.Pid
+	c := child.Start(v.t, v.cmd)
+	v.in, v.out, v.pid = c.In, c.Out, c.PID
 	v.out.Buffer(nil, 1<<20)
-	v.t.Cleanup(v.stop)
 	v.answer()
 }
 

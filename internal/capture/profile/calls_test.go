@@ -19,7 +19,7 @@ func inOrder(t *testing.T, s *following) {
 	for _, python := range found {
 		t.Run(strings.ReplaceAll(strings.Trim(python, "/"), "/", "_"), func(t *testing.T) {
 			v := start(t, python, "testdata/calls.py")
-			if !v.out.Scan() {
+			if !v.Out.Scan() {
 				t.Skip("it does not run here")
 			}
 			from := len(s.events)

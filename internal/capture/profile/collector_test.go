@@ -79,7 +79,7 @@ print("\n".join([sys.executable, sys.prefix, sys.exec_prefix, str(v("Py_ENABLE_S
 func (b *build) start(t *testing.T, mode string) *victim {
 	t.Helper()
 	v := start(t, b.args[0], append(slices.Clone(b.args[1:]), "testdata/collect.py", mode)...)
-	v.line(t)
+	v.Line()
 	if b.file == "" {
 		return v
 	}
@@ -110,7 +110,7 @@ func TestGarbageCollection(t *testing.T) {
 			if n := s.count(others, nil); n > 0 {
 				t.Errorf("%d of %d samples of the thread that does not collect say that it does", n, len(others))
 			}
-			_ = v.cmd.Process.Kill()
+			v.Kill()
 		})
 	}
 }
@@ -143,7 +143,7 @@ func (f *following) count(events []event.Event, want []string) int {
 func TestOtherThreadDuringAFinaliser(t *testing.T) {
 	s := newSource(t, profile.Options{Hz: 499, OwnOnly: true})
 	v := start(t, pythonOrSkip(t), "testdata/collect.py", "finalise")
-	v.line(t)
+	v.Line()
 	s.follow(v.pid())
 	others := s.beside(v.pid(), 200)
 	if n := s.count(others, nil); n > len(others)/2 {

@@ -81,7 +81,7 @@ func TestSwitchesOfAStorm(t *testing.T) {
 	needRoot(t)
 	s := newSource(t, profile.Options{OwnOnly: true, Switches: 2000})
 	v := pingpong(t)
-	fmt.Fprintln(v.in, "go 1000000000")
+	fmt.Fprintln(v.In, "go 1000000000")
 	s.follow(v.pid())
 	s.until("skipped switches", func([]event.Event) bool {
 		for _, l := range s.Losses() {

@@ -10,6 +10,8 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
+
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // The start of the stack lies in the mapping that the kernel calls by that name.
@@ -40,27 +42,12 @@ func TestStackStart(t *testing.T) {
 
 // What a stack leads to is wanted, and nothing else: libc has called main of each program.
 func TestForesee(t *testing.T) {
-	cat := exec.Command("/bin/cat")
-	in, err := cat.StdinPipe()
-	if err != nil {
+	cat := child.Start(t, exec.Command("/bin/cat"))
+	if _, err := cat.In.Write([]byte("\n")); err != nil {
 		t.Fatal(err)
 	}
-	out, err := cat.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cat.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cat.Wait() }()
-	defer in.Close()
-	if _, err := in.Write([]byte("\n")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := out.Read(make([]byte, 1)); err != nil { // so it is in main
-		t.Fatal(err)
-	}
-	p := process.New(libpf.PID(cat.Process.Pid), libpf.PID(cat.Process.Pid))
+	cat.Line() // so it is in main
+	p := process.New(libpf.PID(cat.PID), libpf.PID(cat.PID))
 	c := mapped(t, p)
 	nowhere := process.RawMapping{Vaddr: 1 << 20, Length: 4096, Path: "nowhere"}
 	c.come, c.files = append(c.come, nowhere, nowhere), append(c.files, &image{}, nil)

@@ -86,15 +86,13 @@ func TestHelperEndsWithItsParent(t *testing.T) {
 	t.Setenv(parentMode, fmt.Sprint(v.pid()))
 	p := start(t, "/proc/self/exe")
 	var pid int
-	if _, err := fmt.Sscan(p.line(t), &pid); err != nil {
+	if _, err := fmt.Sscan(p.Line(), &pid); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Kill(pid, 0); err != nil {
 		t.Fatalf("there is no helper %d: %v", pid, err)
 	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	p.Kill()
 	gone(t, pid)
 }
 

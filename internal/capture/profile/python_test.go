@@ -1,12 +1,12 @@
 package profile
 
 import (
-	"bufio"
 	"os"
 	"os/exec"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // TestInterpreterIsOfOneProgram: what is known of an interpreter is kept while the process runs its program, whatever
@@ -19,26 +19,9 @@ func TestInterpreterIsOfOneProgram(t *testing.T) {
 	if err != nil {
 		t.Skip("no Python: ", err)
 	}
-	cmd := exec.Command(python, "-c", "import sys; print(1, flush=True); sys.stdin.read()")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	}()
-	if !bufio.NewScanner(out).Scan() {
-		t.Fatal("Python does not run")
-	}
-	p, err := proc.Describe(cmd.Process.Pid)
+	program := child.Start(t, exec.Command(python, "-c", "import sys; print(1, flush=True); sys.stdin.read()"))
+	program.Line()
+	p, err := proc.Describe(program.PID)
 	if err != nil {
 		t.Fatal(err)
 	}

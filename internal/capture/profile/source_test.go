@@ -73,7 +73,7 @@ func wholeNative(t *testing.T, s *following, tid uint32) {
 func wholePython(t *testing.T, s *following) {
 	python := pythonOrSkip(t)
 	v := start(t, python, "testdata/victim.py", "busy")
-	v.line(t)
+	v.Line()
 	tid := v.pid()
 	s.follow(tid)
 	s.until("whole stacks", func(e []event.Event) bool { return countOrigin(clockOf(e, tid), event.Whole) >= 20 })
@@ -162,7 +162,7 @@ func TestPythonVersions(t *testing.T) {
 	for _, python := range found {
 		t.Run(strings.ReplaceAll(strings.Trim(python, "/"), "/", "_"), func(t *testing.T) {
 			v := start(t, python, "testdata/victim.py", "busy")
-			if !v.out.Scan() {
+			if !v.Out.Scan() {
 				t.Skip("it does not run here")
 			}
 			s.follow(v.pid())
@@ -201,7 +201,7 @@ func TestPythonWithoutTheLock(t *testing.T) {
 	python := pythonOrSkip(t)
 	s := newSource(t, profile.Options{Hz: 199, OwnOnly: true})
 	v := start(t, python, "testdata/victim.py", "hash")
-	v.line(t)
+	v.Line()
 	s.follow(v.pid())
 	for _, e := range s.untilThread(v.pid(), 60)[5:] { // its import comes first
 		if got := names(s.stack(e), recording.PythonFrame); !slices.Equal(got, []string{"hashes", "main", "<module>"}) {
@@ -214,7 +214,7 @@ func TestPythonThread(t *testing.T) {
 	python := pythonOrSkip(t)
 	s := newSource(t, profile.Options{Hz: 199, OwnOnly: true})
 	v := start(t, python, "testdata/victim.py", "thread")
-	v.line(t)
+	v.Line()
 	s.follow(v.pid())
 	s.until("samples of the other thread", func(e []event.Event) bool { return len(e) > 40 })
 	for _, e := range s.events {
@@ -255,9 +255,9 @@ func TestFork(t *testing.T) {
 	v.tell(t)
 	tids := map[string]uint32{}
 	for range 2 {
-		name, _, _ := strings.Cut(v.line(t), " ")
+		name, _, _ := strings.Cut(v.Line(), " ")
 		tids[name] = 0
-		_, id, _ := strings.Cut(v.out.Text(), " ")
+		_, id, _ := strings.Cut(v.Out.Text(), " ")
 		tids[name] = atoi(t, id)
 	}
 	t.Cleanup(func() { kill(tids["child"]) })
@@ -287,7 +287,7 @@ func TestExec(t *testing.T) {
 	v := start(t, "/bin/sh", "-c", "read x; exec "+python+" testdata/victim.py busy")
 	s.follow(v.pid())
 	v.tell(t)
-	v.line(t)
+	v.Line()
 	s.follow(v.pid())
 	from := len(s.events)
 	s.until("Python frames", func(e []event.Event) bool {
@@ -303,8 +303,7 @@ func TestGone(t *testing.T) {
 	v.tid(t, "main")
 	p := s.follow(v.pid())
 	s.until("samples", func(e []event.Event) bool { return len(e) > 20 })
-	_ = v.cmd.Process.Kill()
-	_ = v.cmd.Wait()
+	v.Kill()
 	s.Forget(p)
 	if err := s.Follow(p); err != nil {
 		t.Logf("following the dead: %v", err) // allowed to complain, not to sample

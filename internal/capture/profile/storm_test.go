@@ -18,7 +18,7 @@ func TestStormIsSampledInSlices(t *testing.T) {
 	needRoot(t)
 	s := newSource(t, profile.PerThread(profile.Options{Switches: profile.DefaultSwitch, Budget: 0.01, OwnOnly: true}))
 	v := pingpong(t)
-	fmt.Fprintln(v.in, "go 1000000000")
+	fmt.Fprintln(v.In, "go 1000000000")
 	s.follow(v.pid())
 	s.until("the first pause", func([]event.Event) bool { return pauses(s) >= 1 })
 	from, ran := len(s.events), cpuTime(t, v.pid())

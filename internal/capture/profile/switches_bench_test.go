@@ -105,7 +105,7 @@ func pingpong(b testing.TB) *victim {
 		b.Skipf("make: %v\n%s", err, out)
 	}
 	v := start(b, filepath.Join("../../../build/waiters", "pingpong"), strconv.Itoa(runtime.NumCPU()-1))
-	v.line(b)
+	v.Line()
 	return v
 }
 
@@ -125,8 +125,8 @@ const roundTrips = 40_000
 // round returns the ns per switch of some round trips.
 func (v *victim) round(b *testing.B) float64 {
 	b.Helper()
-	fmt.Fprintf(v.in, "go %d\n", roundTrips)
-	ns, err := strconv.ParseFloat(v.line(b), 64)
+	fmt.Fprintf(v.In, "go %d\n", roundTrips)
+	ns, err := strconv.ParseFloat(v.Line(), 64)
 	if err != nil {
 		b.Fatal(err)
 	}

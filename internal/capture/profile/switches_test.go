@@ -26,7 +26,7 @@ func TestSwitches(t *testing.T) {
 	python := pythonOrSkip(t)
 	s := newSource(t, profile.Options{Hz: 99, OwnOnly: true, Switches: 50})
 	v := start(t, python, "testdata/victim.py", "wait")
-	v.line(t)
+	v.Line()
 	s.follow(v.pid())
 	s.until("switches", func(e []event.Event) bool { return len(switchesOf(e, v.pid())) >= 30 })
 	for _, e := range switchesOf(s.events, v.pid()) {

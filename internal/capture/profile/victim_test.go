@@ -1,9 +1,7 @@
 package profile_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 func needRoot(t testing.TB) {
@@ -52,58 +51,27 @@ func buildBusy(t testing.TB) string {
 }
 
 // victim is a process with a line-wise protocol.
-type victim struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
+type victim struct{ *child.Child }
 
 // tell sends it a line.
 func (v *victim) tell(t testing.TB) {
 	t.Helper()
-	if _, err := v.in.Write([]byte("\n")); err != nil {
+	if _, err := v.In.Write([]byte("\n")); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func start(t testing.TB, name string, args ...string) *victim {
 	t.Helper()
-	v := &victim{cmd: exec.Command(name, args...)}
-	v.cmd.Stderr = os.Stderr
-	var err error
-	if v.in, err = v.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := v.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.out = bufio.NewScanner(out)
-	if err := v.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = v.cmd.Process.Kill()
-		_ = v.cmd.Wait()
-	})
-	return v
+	return &victim{child.Start(t, exec.Command(name, args...))}
 }
 
-func (v *victim) pid() uint32 { return uint32(v.cmd.Process.Pid) }
-
-// line reads what the victim says next.
-func (v *victim) line(t testing.TB) string {
-	t.Helper()
-	if !v.out.Scan() {
-		t.Fatalf("the victim said nothing: %v", v.out.Err())
-	}
-	return v.out.Text()
-}
+func (v *victim) pid() uint32 { return uint32(v.PID) }
 
 // tid reads "NAME TID".
 func (v *victim) tid(t testing.TB, name string) uint32 {
 	t.Helper()
-	line := v.line(t)
+	line := v.Line()
 	var tid uint32
 	if _, err := fmt.Sscanf(line, name+" %d", &tid); err != nil {
 		t.Fatalf("%q does not name %s: %v", line, name, err)

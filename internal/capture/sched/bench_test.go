@@ -1,9 +1,7 @@
 package sched_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -21,14 +19,13 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // pair is a running pingpong.
 type pair struct {
-	b   *testing.B
-	pid int
-	in  io.Writer
-	out *bufio.Scanner
+	*child.Child
+	b *testing.B
 }
 
 // newPair starts a pair on the last CPU: the first ones have most of the machine's interrupts.
@@ -41,33 +38,9 @@ func newPairOn(b *testing.B, cpu int) *pair {
 	b.Helper()
 	needRoot(b)
 	cmd := exec.Command(filepath.Join(waiters(b), "pingpong"), strconv.Itoa(cpu))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	runtime.LockOSThread()
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		runtime.UnlockOSThread()
-	})
-	p := &pair{b: b, pid: cmd.Process.Pid, in: in, out: bufio.NewScanner(out)}
-	p.line()
+	p := &pair{Child: child.Start(b, cmd), b: b}
+	p.Line()
 	return p
-}
-
-func (p *pair) line() string {
-	if !p.out.Scan() {
-		p.b.Fatal("the pair says nothing")
-	}
-	return p.out.Text()
 }
 
 // trips are the round trips between two drains: at 100,000 switches a second the daemon empties
@@ -76,8 +49,8 @@ const trips = 450
 
 // round returns the ns per switch of n round trips.
 func (p *pair) round(n int) float64 {
-	fmt.Fprintf(p.in, "go %d\n", n)
-	ns, err := strconv.ParseFloat(p.line(), 64)
+	fmt.Fprintf(p.In, "go %d\n", n)
+	ns, err := strconv.ParseFloat(p.Line(), 64)
 	if err != nil {
 		p.b.Fatal(err)
 	}
@@ -185,7 +158,7 @@ func benched(b *testing.B, p *pair, follow bool, opts sched.Options) (*sched.Sou
 
 func followPair(b *testing.B, s *sched.Source, p *pair) {
 	b.Helper()
-	process, err := proc.Describe(p.pid)
+	process, err := proc.Describe(p.PID)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,10 +1,8 @@
 package sched_test
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // spins is for how long a spinner runs, in ns.
@@ -33,10 +32,9 @@ while sys.stdin.readline():
 
 // told is a spinner that is followed.
 type told struct {
+	*child.Child
 	*watch
 	pid uint32
-	in  io.Writer
-	out *bufio.Scanner
 }
 
 func newTold(t *testing.T) *told {
@@ -46,32 +44,14 @@ func newTold(t *testing.T) *told {
 	if err != nil {
 		t.Skip("needs python3")
 	}
-	cmd := exec.Command(python, "-c", spinner)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	runtime.LockOSThread()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		runtime.UnlockOSThread()
-	})
-	pid := uint32(cmd.Process.Pid)
+	c := child.Start(t, exec.Command(python, "-c", spinner))
+	pid := uint32(c.PID)
 	// Nobody may take its CPU while nothing is seen: that would be another wait.
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
 	if err := unix.SchedSetAttr(int(pid), &attr, 0); err != nil {
 		t.Skip("needs real-time scheduling: ", err)
 	}
-	v := &told{pid: pid, in: in, out: bufio.NewScanner(out)}
+	v := &told{Child: c, pid: pid}
 	v.spin(t) // it is there
 	v.watch = newWatch(t, sched.Options{}, pid)
 	return v
@@ -81,12 +61,9 @@ func newTold(t *testing.T) *told {
 func (v *told) spin(t *testing.T) (from, to, ran uint64) {
 	t.Helper()
 	from = now()
-	fmt.Fprintln(v.in)
+	fmt.Fprintln(v.In)
 	to = now()
-	if !v.out.Scan() {
-		t.Fatal("the spinner says nothing")
-	}
-	ran, err := strconv.ParseUint(v.out.Text(), 10, 64)
+	ran, err := strconv.ParseUint(v.Line(), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package uprobe_test
 
 import (
-	"bufio"
 	"cmp"
 	"debug/elf"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // attachArgument makes the test binary attach to a victim and detach for ever, and say so: "attach-for-ever PID LIBRARY
@@ -115,26 +115,14 @@ func (v *victim) kill(t *testing.T, dice *rand.Rand) (linkHolder int) {
 		v.lib,
 		fmt.Sprint(v.function("b_many").Offset),
 	)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
+	c := child.Start(t, cmd)
 	for range 2 + dice.IntN(4) { // that many words, the first of which is the link holder
-		if !lines.Scan() {
-			t.Fatal("it ended by itself: ", cmd.Wait())
-		}
-		if linkHolder == 0 {
-			linkHolder, _ = strconv.Atoi(lines.Text())
+		if word := c.Line(); linkHolder == 0 {
+			linkHolder, _ = strconv.Atoi(word)
 		}
 	}
 	time.Sleep(time.Duration(dice.IntN(4000)) * time.Microsecond)
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	c.Kill()
 	return linkHolder
 }
 
@@ -173,22 +161,11 @@ func TestProbesThatOutliveTheirProcess(t *testing.T) {
 		fmt.Sprint(v.function("b_many").Offset),
 	)
 	cmd.Env = append(os.Environ(), lingerVariable+"="+linger.String())
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for lines := bufio.NewScanner(out); lines.Text() != "close"; {
-		if !lines.Scan() {
-			t.Fatal("it ended by itself: ", cmd.Wait())
-		}
+	c := child.Start(t, cmd)
+	for c.Line() != "close" {
 	}
 	killed := time.Now()
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	c.Kill()
 	switch n := v.changed(); {
 	case time.Since(killed) > linger/2:
 		t.Skip("this machine is too slow to look in time")

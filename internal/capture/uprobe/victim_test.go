@@ -1,12 +1,10 @@
 package uprobe_test
 
 import (
-	"bufio"
 	stdcmp "cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,14 +20,13 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // victim is a running testdata/main.c.
 type victim struct {
+	*child.Child
 	t   testing.TB
-	cmd *exec.Cmd
-	in  io.Writer
-	out *bufio.Scanner
 	lib string
 	// tick is the address of v_tick in the file.
 	tick uint64
@@ -84,43 +81,27 @@ func buildVictim(t testing.TB) (dir string) {
 func startVictim(t testing.TB, dir string) *victim {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(dir, "victim"))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	v := &victim{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out), lib: filepath.Join(dir, "libvictim.so")}
+	v := &victim{Child: child.Start(t, cmd), t: t, lib: filepath.Join(dir, "libvictim.so")}
 	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
+		if err := v.Wait(); err != nil {
 			t.Errorf("the victim did not end well: %v", err)
 		}
 	})
-	if !v.out.Scan() {
-		t.Fatal("the victim said nothing")
-	}
+	v.Line()
 	v.tick = v.function("v_tick").Addr
 	return v
 }
 
-func (v *victim) pid() uint32 { return uint32(v.cmd.Process.Pid) }
+func (v *victim) pid() uint32 { return uint32(v.PID) }
 
-func (v *victim) send(command string) { fmt.Fprintln(v.in, command) }
+func (v *victim) send(command string) { fmt.Fprintln(v.In, command) }
 
 func (v *victim) receive() answer {
 	v.t.Helper()
 	var a answer
-	if !v.out.Scan() {
-		v.t.Fatal("the victim is gone")
-	}
-	if _, err := fmt.Sscan(v.out.Text(), &a.from, &a.to, &a.n); err != nil {
-		v.t.Fatalf("the victim said %q: %v", v.out.Text(), err)
+	line := v.Line()
+	if _, err := fmt.Sscan(line, &a.from, &a.to, &a.n); err != nil {
+		v.t.Fatalf("the victim said %q: %v", line, err)
 	}
 	return a
 }

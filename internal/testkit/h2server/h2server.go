@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 // Question is what a client asks.
@@ -62,21 +64,10 @@ func Start(t testing.TB) Server {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", build.Dir, err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), program)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	server := child.Start(t, exec.CommandContext(t.Context(), program))
 	var web, rpc int
-	if _, err := fmt.Fscan(out, &web, &rpc); err != nil {
+	if _, err := fmt.Sscan(server.Line(), &web, &rpc); err != nil {
 		t.Fatal(err)
 	}
-	return Server{PID: cmd.Process.Pid, HTTP: fmt.Sprintf("127.0.0.1:%d", web), GRPC: fmt.Sprintf("127.0.0.1:%d", rpc)}
+	return Server{PID: server.PID, HTTP: fmt.Sprintf("127.0.0.1:%d", web), GRPC: fmt.Sprintf("127.0.0.1:%d", rpc)}
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/feature"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 func needRoot(tb testing.TB) {
@@ -83,22 +84,9 @@ func start(tb testing.TB, args ...string) *victim {
 func startCmd(tb testing.TB, cmd *exec.Cmd) *victim {
 	tb.Helper()
 	v := &victim{tb: tb, cmd: cmd}
-	var err error
-	if v.in, err = cmd.StdinPipe(); err != nil {
-		tb.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	v.out, cmd.Stderr = bufio.NewScanner(out), &v.stderr
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-	})
+	cmd.Stderr = &v.stderr
+	c := child.Start(tb, cmd)
+	v.in, v.out = c.In, c.Out
 	v.readLine("ready")
 	v.describe(cmd.Process.Pid)
 	return v

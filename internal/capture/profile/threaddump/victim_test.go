@@ -1,7 +1,6 @@
 package threaddump
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 )
 
 func needRoot(t *testing.T) {
@@ -25,28 +25,9 @@ func needRoot(t *testing.T) {
 // victim starts a program that prints a line when it is ready and ends with its standard input.
 func victim(t *testing.T, name string, args ...string) *proc.Process {
 	t.Helper()
-	cmd := exec.Command(name, args...) //nolint:noctx // ended below
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("%s is not ready: %v", name, err)
-	}
-	p, err := proc.Describe(cmd.Process.Pid)
+	program := child.Start(t, exec.Command(name, args...)) //nolint:noctx // ended with the test
+	program.Line()
+	p, err := proc.Describe(program.PID)
 	if err != nil {
 		t.Fatal(err)
 	}
