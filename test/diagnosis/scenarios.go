@@ -56,7 +56,7 @@ func asOnGPU() []string { return knob("CUDASIM_GRAPH_NODE_NS", "100") }
 // scenarios are all of them, by groups.
 func scenarios() []scenario {
 	var all []scenario
-	for _, group := range [][]scenario{alone(), waiting(), inPython(), pairs(), several(), healthy(), busy(), mixed()} {
+	for _, group := range [][]scenario{alone(), waiting(), inPython(), pairs(), several(), healthy(), busy(), mixed(), blind()} {
 		all = append(all, group...)
 	}
 	return all

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "serving.h"
 
 typedef uint64_t ptr_t;
@@ -23,7 +24,8 @@ extern int cuMemcpyHtoD_v2(ptr_t, const void *, size_t), cuMemcpyDtoH_v2(void *,
 extern int cuMemcpyHtoDAsync_v2(ptr_t, const void *, size_t, handle),
     cuMemcpyDtoHAsync_v2(void *, ptr_t, size_t, handle);
 extern int cuStreamCreate(handle *, unsigned), cuStreamSynchronize(handle), cuStreamWaitEvent(handle, handle, unsigned);
-extern int cuEventCreate(handle *, unsigned), cuEventRecord(handle, handle), cuEventSynchronize(handle);
+extern int cuEventCreate(handle *, unsigned), cuEventRecord(handle, handle), cuEventSynchronize(handle),
+    cuEventQuery(handle);
 extern int cuStreamBeginCapture_v2(handle, int), cuStreamEndCapture(handle, handle *),
     cuGraphInstantiateWithFlags(handle *, handle, unsigned long long);
 extern int cuGraphLaunch(handle, handle), cuLaunchHostFunc(handle, void (*)(void *), void *);
@@ -195,6 +197,16 @@ void device_lag(const struct action *a) {
   if (*e) CHECK(cuEventSynchronize(*e));
   else CHECK(cuEventCreate(e, 0));
   CHECK(cuEventRecord(*e, stream()));
+}
+
+void device_poll(const struct action *a) {
+  struct timespec t = {a->a / 1000000, a->a % 1000000 * 1000};
+  handle s = stream();
+  if (!mine.event) CHECK(cuEventCreate(&mine.event, 0));
+  CHECK(cuEventRecord(mine.event, s));
+  plan_begin("sleep");
+  while (cuEventQuery(mine.event)) nanosleep(&t, NULL);
+  plan_end();
 }
 
 void device_graph(const struct action *a) {

@@ -5,6 +5,7 @@ Reads lines of actions from standard input until "go", as prog does (main.c): ea
 first in the main thread. Actions that are not in ACTIONS are those of script.c. What it does is written down through plan.c.
 """
 
+import asyncio
 import contextlib
 import csv
 import ctypes
@@ -320,6 +321,29 @@ def start_handlers(us, handlers):
         ASKED.put(1)
 
 
+def answer_requests(rounds):
+    """Holds the GIL for all that it does."""
+    while True:
+        ASKED.get()
+        tokenize(rounds)
+        BATCHES.put(rounds)
+
+
+def start_feeding(us, threads):
+    rounds = rounds_for(tokenize, us)
+    for _ in range(threads):
+        threading.Thread(target=answer_requests, args=(rounds,), daemon=True).start()
+    for _ in range(8):
+        ASKED.put(1)
+
+
+def start_answering(us, ahead):
+    rounds = rounds_for(tokenize, us)
+    threading.Thread(target=answer_requests, args=(rounds,), daemon=True).start()
+    for _ in range(ahead):
+        ASKED.put(1)
+
+
 PIPE, THEIRS = multiprocessing.Pipe()
 
 
@@ -340,6 +364,39 @@ def next_data(*_):
         PIPE.send(1)
     with Phase("worker"):
         PIPE.recv()
+
+
+MADE = []
+
+
+def send_made(connection, rows):
+    """Sends what it has pickled once, before it is asked for."""
+    ctypes.CDLL(None).prctl(1, 9)
+    made = pickle.dumps([{"id": i, "text": f"{TEXT} {i}", "scores": [i / 7, i / 3]} for i in range(rows)])
+    while True:
+        connection.send_bytes(made)
+
+
+def start_sending(rows, _):
+    mine, theirs = multiprocessing.Pipe()
+    MADE.append(mine)
+    context = multiprocessing.get_context("fork")
+    context.Process(target=send_made, args=(theirs, rows), daemon=True).start()
+
+
+def receive_made(*_):
+    with Phase("serialization"):
+        rows = MADE[0].recv()
+    with Phase("python-work"):
+        del rows
+
+
+LOOP = asyncio.new_event_loop()
+
+
+def await_timer(us, _):
+    with Phase("sleep"):
+        LOOP.run_until_complete(asyncio.sleep(us / 1e6))
 
 
 def import_again(*_):
@@ -415,6 +472,10 @@ ACTIONS = {
     "gilwait": (wait_and_take, start_logging),
     "gwait": (wait_and_take, None),
     "phandlers": (next_batch, start_handlers),
+    "pfeed": (next_batch, start_feeding),
+    "panswer": (next_batch, start_answering),
+    "precv": (receive_made, start_sending),
+    "aio": (await_timer, None),
     "unpickle": (receive, start_receiving),
     "plock": (look_up, start_refreshing),
     "pqueue": (next_batch, start_making),

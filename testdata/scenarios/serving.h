@@ -52,6 +52,7 @@ void device_wait(const struct action *);     /* wait: cuStreamSynchronize */
 void device_item(const struct action *);     /* item: 4 bytes to pageable memory, which waits for everything before */
 void device_lag(const struct action *);      /* lag N: waits for what was launched N actions "lag" before, so that the
                                               * queue never drains */
+void device_poll(const struct action *);     /* poll US: asks every US whether what was launched is done */
 void device_upload(const struct action *);   /* upload BYTES: from pinned memory, asynchronous */
 void device_download(const struct action *); /* download BYTES: to pinned memory, asynchronous */
 void device_ahead(const struct action *);    /* ahead BYTES DOWN: upload (1: download) in a stream of its own, which the
@@ -85,6 +86,11 @@ void partner_lock(const struct action *);       /* lock US: another thread holds
 void partner_rwlock(const struct action *);     /* rwlock US: another thread writes under a read-write lock */
 void partner_contend(const struct action *);    /* contend US REST: a thread takes a mutex for US and leaves it for
                                                  * REST */
+void partner_flock(const struct action *);      /* flock US: a process has the lock of a file for US, again and again */
+void partner_feed(const struct action *);       /* feed US: 128 KB to a process, through a pipe with room for less, that
+                                                 * computes for US before it reads the next */
+void partner_flock_ready(const struct action *);
+void partner_feed_ready(const struct action *);
 void partner_child_ready(const struct action *);
 void partner_frontend_ready(const struct action *);
 

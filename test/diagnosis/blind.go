@@ -1,0 +1,76 @@
+package diagnosis
+
+import "strings"
+
+// each6 is how often a step is repeated before what happens now and then.
+const each6 = 6
+
+// blind were written by somebody who had not read the analysis, and run once before it was changed for any of them.
+func blind() []scenario {
+	six := strings.Repeat(step, each6)
+	return []scenario{
+		{
+			name:   "answers of a thread under the GIL",
+			script: "kernels 40 gemm_us50; gwait; panswer 3000 0",
+			python: true,
+			want:   "worker",
+		},
+		{
+			name:   "a feeder in Python",
+			script: "kernels 20 gemm_us50; gwait; pfeed 3000 1",
+			python: true,
+			want:   "worker",
+		},
+		{name: "a collection now and then", script: six + "collect 100000", python: true, want: "gc"},
+		{name: "native work now and then", script: six + "native 15000", want: "native-work"},
+		{name: "polling with sleeps", script: "kernels 20 gemm_us50; poll 2000", want: "sleep"},
+		{name: "lock of a file", script: step + "flock 4000", want: "lock"},
+		{name: "timer of an event loop", script: step + "aio 3000", python: true, want: "sleep"},
+		{
+			name:      "own neighbour",
+			script:    "cpu {cpu}; " + step + "native 1500\nnative 5000",
+			want:      "no-cpu",
+			neighbour: true,
+		},
+		{
+			name:   "Python over allocation and upload",
+			script: step + "alloc 1 1M; python 4000; copyin 4M",
+			env:    knob("CUDASIM_ALLOC_NS", "1500000"),
+			python: true,
+			want:   "python-work",
+			copies: "sync-copy",
+		},
+		{name: "batches pickled by a process", script: step + "precv 3000", python: true, want: "serialization"},
+		{name: "results to a slow process", script: step + "feed 4000", want: "worker"},
+		{
+			name:   "collections beside the GPU",
+			script: "kernels 60 gemm_us500; lag; collect 60000",
+			python: true,
+		},
+		{name: "event loop beside the GPU", script: "kernels 30 gemm_us200; lag; aio 1500", python: true},
+	}
+}
+
+// blindTwins: that more feeders share one interpreter brings nothing.
+func blindTwins() map[string]twin {
+	six := strings.Repeat(step, each6)
+	return map[string]twin{
+		"answers of a thread under the GIL": fix(
+			"kernels 40 gemm_us50; gwait; panswer 3000 1", "without", "worker",
+		).workers(1),
+		"a feeder in Python":        fix("kernels 20 gemm_us50; gwait; pfeed 3000 4", "without", "worker").workers(4),
+		"a collection now and then": fix(six, "without", "gc"),
+		"native work now and then":  fix(six+"native 5000", "faster", "native-work=3"),
+		"polling with sleeps":       fix(step, "without", "sleep"),
+		"lock of a file":            fix(step, "without", "lock"),
+		"timer of an event loop":    fix(step, "without", "sleep"),
+		"own neighbour":             fix(step+"native 1500\nnative 5000", "without", "no-cpu"),
+		"Python over allocation and upload": fix(
+			step+"alloc 1 1M; python 1000; copyin 4M", "faster", "sample_token=4",
+		),
+		"batches pickled by a process": fix(
+			step+"precv 750", "faster", "serialization=4", "faster", "gc=4", "faster", "python-work=4",
+		),
+		"results to a slow process": fix(step+"feed 1000", "faster", "build_batch=4"),
+	}
+}
