@@ -126,6 +126,7 @@ struct request_process {
 	__u64 transfers;
 	__u64 looks;
 	__u64 calls; /* of OpenSSL */
+	__u64 strange; /* transfers on sockets that are passed over for a while */
 };
 
 struct {
@@ -148,6 +149,22 @@ struct {
 	__type(key, __u64);
 	__type(value, __u64);
 } request_sockets SEC(".maps");
+
+#define REQUEST_STRANGE 64		    /* reads that begin no request */
+#define REQUEST_STRANGE_NS 1000000000ULL    /* for which reads are not looked at after so many */
+
+/* A socket that reads what is no request: of another protocol, or the body of a long upload. */
+struct request_strange {
+	__u64 until; /* ns: its reads are not looked at before */
+	__u64 reads; /* before the first request */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct request_strange);
+} request_strangers SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -324,13 +341,15 @@ static __always_inline int is_frame(__u64 word, __u64 at)
 {
 	__u8 length = word >> 16, type = word >> 24, flags = word >> 32, last = 0;
 
-	if (word & 0xff || (__u8)(word >> 40) & 0x80 || bpf_probe_read_user(&last, 1, (void *)(at + 8)))
+	if (word & 0xff || (__u8)(word >> 40) & 0x80)
 		return 0;
 	switch (type) {
 	case 1: /* HEADERS, whole, of a stream that a client began */
-		return !(flags & ~0x2d) && flags & 4 && last & 1 && word & 0xffff00 && (__u8)(word >> 8) <= 0x40;
+		return !(flags & ~0x2d) && flags & 4 && word & 0xffff00 && (__u8)(word >> 8) <= 0x40 &&
+		       !bpf_probe_read_user(&last, 1, (void *)(at + 8)) && last & 1;
 	case 6: /* PING */
-		return !(word & 0xff00) && length == 8 && flags <= 1 && !(word >> 40) && !last;
+		return !(word & 0xff00) && length == 8 && flags <= 1 && !(word >> 40) &&
+		       !bpf_probe_read_user(&last, 1, (void *)(at + 8)) && !last;
 	case 8: /* WINDOW_UPDATE */
 		return !(word & 0xff00) && length == 4 && !flags;
 	}
@@ -637,20 +656,46 @@ static __always_inline int is_tls(__u64 word)
 	return type >= 0x14 && type <= 0x17 && (__u8)(word >> 8) == 3 && (__u8)(word >> 16) <= 4;
 }
 
-/* Tells the call of OpenSSL that the thread is in, if any, of a transfer. Returns 0 if there is none. */
-static __always_inline int within_tls(const struct origin *o, __u64 now)
+/* The call of OpenSSL that the thread is in; NULL: there is none. */
+static __always_inline struct tls_call *current_tls(void)
 {
 	struct tls_call *c;
 
 	if (!request_tls)
-		return 0;
+		return NULL;
 	c = bpf_task_storage_get(&request_tls_calls, bpf_get_current_task_btf(), 0, 0);
-	if (!c || !c->within || c->tls != request_tls)
+	return c && c->within && c->tls == request_tls ? c : NULL;
+}
+
+/* Tells the call of OpenSSL that the thread is in, if any, of a transfer. Returns 0 if there is none. */
+static __always_inline int within_tls(const struct origin *o, __u64 now)
+{
+	struct tls_call *c = current_tls();
+
+	if (!c)
 		return 0;
 	c->ts = now;
 	c->origin.socket = o->socket;
 	c->origin.port = o->port;
 	return 1;
+}
+
+/* Whether a TCP socket is passed over now. It may be ciphertext of OpenSSL's, which has to know of it. */
+static __always_inline int is_strange(struct sock *sk, __u64 now)
+{
+	struct request_strange *s = bpf_sk_storage_get(&request_strangers, sk, 0, 0);
+
+	return s && s->until > now;
+}
+
+/* A read began no request. */
+static __always_inline void note_strange(struct sock *sk, __u64 now)
+{
+	struct request_strange *s =
+		bpf_sk_storage_get(&request_strangers, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (s && ++s->reads >= REQUEST_STRANGE)
+		s->until = now + REQUEST_STRANGE_NS;
 }
 
 static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
@@ -668,6 +713,10 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 	family = ((struct sock___request *)sk)->__sk_common.skc_family;
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
+	if (family != AF_UNIX && is_strange(sk, now) && !current_tls()) {
+		__sync_fetch_and_add(&p->strange, 1);
+		return 0;
+	}
 	cookie = bpf_get_socket_cookie(sk);
 	o.socket = cookie;
 	o.port = ((struct sock___request *)sk)->__sk_common.skc_num;
@@ -698,8 +747,11 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 			owner = tgid;
 		else if (family != AF_UNIX && (is_preface(word) || is_frame(word, first_buffer(&b))))
 			owner = tgid | SOCKET_H2;
-		else if (!is_tls(word))
+		else if (!is_tls(word)) {
+			if (family != AF_UNIX)
+				note_strange(sk, now);
 			return 0;
+		}
 		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
 		if (owner & SOCKET_TLS)
 			return 0;

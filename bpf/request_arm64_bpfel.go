@@ -55,6 +55,7 @@ type RequestRequestProcess struct {
 	Transfers uint64
 	Looks     uint64
 	Calls     uint64
+	Strange   uint64
 }
 
 type RequestRequestRecord struct {
@@ -70,6 +71,12 @@ type RequestRequestRecord struct {
 	Tail   uint16
 	Port   uint16
 	Flags  uint16
+}
+
+type RequestRequestStrange struct {
+	_     structs.HostLayout
+	Until uint64
+	Reads uint64
 }
 
 type RequestTlsCall struct {
@@ -106,6 +113,7 @@ const (
 	RequestMapRequestProcesses      = "request_processes"
 	RequestMapRequestRecords        = "request_records"
 	RequestMapRequestSockets        = "request_sockets"
+	RequestMapRequestStrangers      = "request_strangers"
 	RequestMapRequestTlsCalls       = "request_tls_calls"
 	RequestMapRequestTlsConnections = "request_tls_connections"
 	RequestProgRequestReceived      = "request_received"
@@ -181,6 +189,7 @@ type RequestMapSpecs struct {
 	RequestProcesses      *ebpf.MapSpec `ebpf:"request_processes"`
 	RequestRecords        *ebpf.MapSpec `ebpf:"request_records"`
 	RequestSockets        *ebpf.MapSpec `ebpf:"request_sockets"`
+	RequestStrangers      *ebpf.MapSpec `ebpf:"request_strangers"`
 	RequestTlsCalls       *ebpf.MapSpec `ebpf:"request_tls_calls"`
 	RequestTlsConnections *ebpf.MapSpec `ebpf:"request_tls_connections"`
 }
@@ -222,6 +231,7 @@ type RequestMaps struct {
 	RequestProcesses      *ebpf.Map `ebpf:"request_processes"`
 	RequestRecords        *ebpf.Map `ebpf:"request_records"`
 	RequestSockets        *ebpf.Map `ebpf:"request_sockets"`
+	RequestStrangers      *ebpf.Map `ebpf:"request_strangers"`
 	RequestTlsCalls       *ebpf.Map `ebpf:"request_tls_calls"`
 	RequestTlsConnections *ebpf.Map `ebpf:"request_tls_connections"`
 }
@@ -233,6 +243,7 @@ func (m *RequestMaps) Close() error {
 		m.RequestProcesses,
 		m.RequestRecords,
 		m.RequestSockets,
+		m.RequestStrangers,
 		m.RequestTlsCalls,
 		m.RequestTlsConnections,
 	)

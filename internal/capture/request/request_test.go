@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/request"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
@@ -386,6 +388,56 @@ func TestOthersAreNotSeen(t *testing.T) {
 	s.drain()
 	if all := s.source.Requests(0, 1<<62); len(all) > 0 || len(s.events) > 0 {
 		t.Errorf("%+v, %+v", all, s.events)
+	}
+}
+
+// TestLongUpload: a socket that reads what begins no request is looked at once a second, and followed from its next request
+// on.
+func TestLongUpload(t *testing.T) {
+	const length = 200 * 32
+	s := start(t)
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	answers := bufio.NewReader(c)
+	send := func(text string) {
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The colon is there for the server, to which the empty line makes this a field.
+	const head = "POST /v1/completions?a:b HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n"
+	send("\r\n" + fmt.Sprintf(head, length)) // as if its first bytes were older than the attach
+	body := `{"model":"` + strings.Repeat("m", length-len(`{"model":""}`)) + `"}`
+	runs := func() overhead.Runs { return s.source.Runs(uint32(s.p.PID)) }
+	for at := 0; at < length; at += 32 {
+		before, end := runs().Count, time.Now().Add(time.Second)
+		send(body[at : at+32])
+		for runs().Count == before && time.Now().Before(end) { // until it was read by itself
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+	answered := func() {
+		if resp, err := http.ReadResponse(answers, nil); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("the answer is %+v, %v", resp, err)
+		} else if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered()
+	// Passed over, a transfer costs the target half of what a look does.
+	if r := runs(); r.Count < 100 || r.NS > r.Count*225 {
+		t.Errorf("%d transfers cost %d ns: none was passed over", r.Count, r.NS)
+	}
+	for end := time.Now().Add(20 * time.Second); len(s.source.Requests(0, 1<<62)) == 0; s.drain() {
+		if time.Now().After(end) {
+			t.Fatal("no request of the socket was seen for 20 s after its upload")
+		}
+		send(fmt.Sprintf(head, 2) + "{}")
+		answered()
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

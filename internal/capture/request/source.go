@@ -95,6 +95,7 @@ func (s *Source) Forget(p *proc.Process) {
 		gone := s.programs.forget(p.PID)
 		s.spent.Transfers, s.spent.Looks = s.spent.Transfers+gone.Transfers, s.spent.Looks+gone.Looks
 		s.spent.Calls += gone.Calls
+		s.spent.Strange += gone.Strange
 		if known != nil {
 			s.spentTLS += gone.Calls * known.tlsCall()
 		}
