@@ -107,12 +107,17 @@ func lateRanks(
 	env ...string,
 ) (*cudasim.Victim, *daemon, []int) {
 	t.Helper()
+	return startRanks(t, ranks, []string{
+		"all", fmt.Sprint(ranks), fmt.Sprint(turns), fmt.Sprint(late), fmt.Sprint(delay.Microseconds()), what,
+	}, env...)
+}
+
+// startRanks runs ranks as children of one process under one daemon, and returns their pids.
+func startRanks(t *testing.T, ranks int, args []string, env ...string) (*cudasim.Victim, *daemon, []int) {
+	t.Helper()
 	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
 	v := cudasim.Start(t, cudasim.Options{
-		Program: []string{
-			program, "all", fmt.Sprint(ranks), fmt.Sprint(turns),
-			fmt.Sprint(late), fmt.Sprint(delay.Microseconds()), what,
-		},
+		Program: append([]string{program}, args...),
 		Env: append(
 			env,
 			"CUDASIM_DEVICES="+fmt.Sprint(ranks),

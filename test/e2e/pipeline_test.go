@@ -6,9 +6,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
@@ -64,4 +68,87 @@ func TestPipeline(t *testing.T) {
 	v.Go()
 	v.Finish()
 	d.stop()
+}
+
+// TestPipelineOfProcesses: stages that are processes wait for each other in kernels of NCCL. That is a pipeline bubble as
+// far as the one that is waited for works, and exposed communication where transfers take the time.
+func TestPipelineOfProcesses(t *testing.T) {
+	needRoot(t)
+	const short, long = 1000, 1 << 20 // elements: transfers of 10 µs and of 2 ms, between 10 ms of work
+	for _, x := range []struct {
+		stages, turns, batches, elements int
+		bubbles                          bool
+	}{
+		{2, 120, 1, short, true},
+		{2, 50, 4, short, true},
+		{4, 60, 1, short, true},
+		{4, 40, 4, short, true},
+		{2, 3, 100, short, false}, // a hundredth of the time
+		{2, 10, 20, long, false},
+	} {
+		name := fmt.Sprintf("%d stages, %d batches of %d", x.stages, x.batches, x.elements)
+		v, d, _ := startRanks(t, x.stages, []string{
+			"pipe", fmt.Sprint(x.stages), fmt.Sprint(x.turns), fmt.Sprint(x.batches), "10000", fmt.Sprint(x.elements),
+		})
+		v.WaitLine("done")
+		d.waitKernels(v.PID, "SendRecv", 100)
+		rec := d.recording(v.PID)
+		said := analysis.Run(rec).Diagnosis
+		costs := map[string]float64{} // parts of the time
+		var evidence []diagnose.Evidence
+		for i := range said.Findings {
+			f := &said.Findings[i]
+			costs[f.Cause] = f.Share
+			if f.Cause == "pipeline-bubble" {
+				evidence = f.Evidence
+			}
+		}
+		// On a loaded machine processes come late, which has causes of its own.
+		bubble, exposed := costs["pipeline-bubble"], costs["exposed-communication"]
+		truth := float64(waitingForWorkers(rec)) / float64(said.Breakdown.Time)
+		if off := math.Abs(bubble - truth); off > 0.05 || x.bubbles != (bubble > 0.1) || x.bubbles != (bubble > exposed) &&
+			exposed > 0 || costs["straggler"]+costs["imbalance"] > 0 {
+			t.Errorf("%s: bubbles are %.3f of the time, by the kernels themselves %.3f: %v", name, bubble, truth, costs)
+		}
+		if x.elements == long && exposed < 0.1 {
+			t.Errorf("%s: transfers are %.3f of the time: %v", name, exposed, costs)
+		}
+		want := "the rank that it waited for computed"
+		if text := fmt.Sprint(evidence); x.bubbles && !strings.Contains(text, want) {
+			t.Errorf("%s: the evidence lacks %q: %s", name, want, text)
+		}
+		v.Go()
+		v.Finish()
+		d.stop()
+	}
+}
+
+// waitingForWorkers sums up for how long GPUs communicated and computed nothing, and another one computed, ns.
+func waitingForWorkers(rec *recording.Recording) (ns uint64) {
+	tl := timeline.Build(rec)
+	talks := tl.Communicates()
+	computes, communicates := make([][]timeline.Span, len(tl.Devices)), make([][]timeline.Span, len(tl.Devices))
+	for i := range tl.Activities {
+		act := &tl.Activities[i]
+		if act.Kind != timeline.Kernel {
+			continue
+		}
+		on, span := tl.Streams[act.Stream].Device, timeline.Span{From: act.Start, To: act.End}
+		if talks[tl.KernelIndex(act)] {
+			communicates[on] = append(communicates[on], span)
+		} else {
+			computes[on] = append(computes[on], span)
+		}
+	}
+	for on := range tl.Devices {
+		var others []timeline.Span
+		for other := range tl.Devices {
+			if other != on {
+				others = append(others, computes[other]...)
+			}
+		}
+		waits := timeline.Join(communicates[on]).Without(timeline.Join(computes[on]))
+		ns += waits.Both(timeline.Join(others)).Total()
+	}
+	return ns
 }

@@ -10,6 +10,11 @@
  * other, and of a quarter of that of all others meanwhile. CUDASIM_NCCL_MEET must name a file and CUDASIM_DEVICES be
  * enough. It prints "rank RANK PID" of each, and before "done" "skew NS": the median of how much later LATE called
  * than the first of the others, by their own clocks. With hang it prints "done" at once.
+ *
+ * Stages of a pipeline, each a child with a GPU of its own: rank pipe STAGES TURNS BATCHES COMPUTE_US ELEMENTS. In a turn
+ * each stage receives every one of BATCHES from the stage before it, runs kernels of COMPUTE_US and sends ELEMENTS on;
+ * the last one's result goes to all by a broadcast, without which none begins the next turn. It prints the same
+ * lines, without "skew".
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -94,10 +99,12 @@ struct plan {
 	int ranks, turns, late;
 	uint64_t delay; /* ns */
 	const char *what;
+	int batches;
+	size_t elements;
 	uint64_t *times; /* by turn and rank; shared by all */
 };
 
-static void compute(uint64_t ns)
+static void queue(uint64_t ns)
 {
 	static handle module, gemm;
 
@@ -107,6 +114,11 @@ static void compute(uint64_t ns)
 	}
 	for (; ns >= 100000; ns -= 100000)
 		MUST(cuLaunchKernel(gemm, 132, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL));
+}
+
+static void compute(uint64_t ns)
+{
+	queue(ns);
 	MUST(cuCtxSynchronize());
 }
 
@@ -133,6 +145,31 @@ static void member(const struct plan *p, int rank)
 		}
 		p->times[i * p->ranks + rank] = now();
 		MUST(ncclAllReduce(data, data, 1024, FLOAT32, 0, comm, NULL));
+		MUST(cuCtxSynchronize());
+	}
+	MUST(ncclCommDestroy(comm));
+}
+
+/* stage is what one stage of a pipeline does. */
+static void stage(const struct plan *p, int rank)
+{
+	static float data[1];
+	struct id id = { "the same for all ranks" };
+	handle context, comm;
+
+	MUST(cuInit(0));
+	MUST(cuDevicePrimaryCtxRetain(&context, rank));
+	MUST(cuCtxSetCurrent(context));
+	MUST(ncclCommInitRank(&comm, p->ranks, id, rank));
+	for (int i = 0; i < p->turns; i++) {
+		for (int b = 0; b < p->batches; b++) {
+			if (rank > 0)
+				MUST(ncclRecv(data, p->elements, FLOAT32, rank - 1, comm, NULL));
+			queue(p->delay);
+			if (rank < p->ranks - 1)
+				MUST(ncclSend(data, p->elements, FLOAT32, rank + 1, comm, NULL));
+		}
+		MUST(ncclBcast(data, 1, FLOAT32, p->ranks - 1, comm, NULL));
 		MUST(cuCtxSynchronize());
 	}
 	MUST(ncclCommDestroy(comm));
@@ -170,7 +207,7 @@ static void next_line(void);
 static int all(struct plan p)
 {
 	size_t size = sizeof(*p.times) * ((size_t)p.ranks * (size_t)p.turns + 1);
-	int hangs = !strcmp(p.what, "hang");
+	int hangs = !strcmp(p.what, "hang"), pipe = !strcmp(p.what, "pipe");
 	uint64_t *finished;
 
 	p.times = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -187,7 +224,7 @@ static int all(struct plan p)
 			abort();
 		if (child == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			member(&p, r);
+			(pipe ? stage : member)(&p, r);
 			__atomic_add_fetch(finished, 1, __ATOMIC_RELEASE);
 			for (;;)
 				pause();
@@ -197,7 +234,7 @@ static int all(struct plan p)
 	fflush(stdout);
 	while (!hangs && __atomic_load_n(finished, __ATOMIC_ACQUIRE) < (uint64_t)p.ranks)
 		usleep(1000);
-	if (!hangs)
+	if (!hangs && !pipe)
 		show_skew(&p);
 	puts("done\nwaiting");
 	fflush(stdout);
@@ -222,7 +259,10 @@ int main(int argc, char **argv)
 
 	if (argc == 7 && !strcmp(argv[1], "all"))
 		return all((struct plan){
-		    atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), strtoull(argv[5], NULL, 10) * 1000, argv[6], NULL });
+		    atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), strtoull(argv[5], NULL, 10) * 1000, argv[6], 0, 0, NULL });
+	if (argc == 7 && !strcmp(argv[1], "pipe"))
+		return all((struct plan){ atoi(argv[2]), atoi(argv[3]), 0, strtoull(argv[5], NULL, 10) * 1000, "pipe",
+		    atoi(argv[4]), strtoull(argv[6], NULL, 10), NULL });
 	if (argc != 4)
 		return 2;
 	MUST(cuInit(0));

@@ -160,9 +160,10 @@ func pipelineRows() []Cause {
 			Means: "Each GPU has a part of the model, and what one computes the next one needs: while one works, the others " +
 				"have nothing to do. With one batch at a time, of n GPUs 1 works.",
 			Proves: "Work that was launched in time and whose stream waits for an event of another GPU's stream; or the " +
-				"thread that launches waits for another GPU, which works meanwhile.",
-			Refutes: "A GPU that works on another batch meanwhile: then it is not idle. Stages in several processes, which " +
-				"wait in kernels of NCCL: that is exposed-communication.",
+				"thread that launches waits for another GPU, which works meanwhile; or a send or receive of NCCL, or a " +
+				"collective after it, that the other rank has not come to and works, or waits for one that does.",
+			Refutes: "A GPU that works on another batch meanwhile: then it is not idle. Ranks that wait for one whose GPU " +
+				"has nothing to do, or for the transfer itself: that is straggler or exposed-communication.",
 			Changes: []Change{
 				{
 					Code,

@@ -87,7 +87,7 @@ func comparison(t *timeline.Timeline, within timeline.Span, least int) (*compari
 	})
 	calls := sum(t)
 	c := &comparing{
-		t: t, comms: calls.places(), made: calls.made, members: out.Members,
+		t: t, comms: calls.places(), ways: calls.ways(), made: calls.made, members: out.Members,
 		lists: make([][]timeline.Activity, len(out.Members)),
 	}
 	for i, m := range out.Members {
@@ -110,6 +110,7 @@ type comparing struct {
 	t          *timeline.Timeline
 	members    []member
 	comms      map[int32]place // by operation: the call of its launch, where it is known
+	ways       map[int32]way   // by operation: whether it sends or receives; none: both, neither, or not known
 	made       map[local]int   // how often the making of a communicator was recorded
 	least      int             // the member that communicates least, which the others are compared with
 	lists      [][]timeline.Activity

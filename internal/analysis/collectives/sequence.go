@@ -29,25 +29,48 @@ func (s *summing) places() map[int32]place {
 		return out
 	}
 	numbers := s.numbers()
-	for i := range s.t.Activities {
-		a := &s.t.Activities[i]
-		k := s.t.KernelIndex(a)
-		if k == timeline.None || !talks[k] || a.Op == timeline.None || a.Graph {
-			continue
-		}
-		launch := &s.t.Rec.Events[s.t.Ops[a.Op].Event]
-		of := thread{launch.PID, launch.TID}
-		calls := launched(s.calls[of], launch.TS)
-		if len(calls) == 0 {
-			continue
-		}
+	s.launches(talks, func(op int32, of thread, calls []int) {
 		p := place{comm: s.calls[of][calls[0]].key.comm}
 		if list := numbers[of]; len(calls) == 1 && list != nil {
 			p.sequence = list[calls[0]]
 		}
-		out[a.Op] = p
-	}
+		out[op] = p
+	})
 	return out
+}
+
+// ways finds the operations of the GPU that send, and those that receive. One that does both is not among them.
+func (s *summing) ways() map[int32]way {
+	out := map[int32]way{}
+	s.launches(passing(s.t), func(op int32, of thread, calls []int) {
+		switch s.calls[of][calls[0]].key.name {
+		case "Send":
+			out[op] = sends
+		case "Recv":
+			out[op] = receives
+		}
+	})
+	return out
+}
+
+// launches passes on each operation of the GPU whose kernel is among some, with its thread and the calls that launched
+// it, as places in its thread's list, as far as they are known.
+func (s *summing) launches(kernels []bool, take func(op int32, of thread, calls []int)) {
+	if kernels == nil || len(s.t.Collectives) == 0 {
+		return
+	}
+	for i := range s.t.Activities {
+		a := &s.t.Activities[i]
+		k := s.t.KernelIndex(a)
+		if k == timeline.None || !kernels[k] || a.Op == timeline.None || a.Graph {
+			continue
+		}
+		launch := &s.t.Rec.Events[s.t.Ops[a.Op].Event]
+		of := thread{launch.PID, launch.TID}
+		if calls := launched(s.calls[of], launch.TS); len(calls) > 0 {
+			take(a.Op, of, calls)
+		}
+	}
 }
 
 // numbers counts the calls of each communicator in the order of time, by thread and place in its list of calls; nil

@@ -40,6 +40,7 @@ type ranked struct {
 // findings makes the findings, the dearest of each rank first.
 func (a *analysis) findings(d *Diagnosis) []ranked {
 	a.takeCopies()
+	a.takeBubbles()
 	var list []ranked
 	add := func(id cause.ID, cost uint64, r rank) {
 		if cost > 0 && share(cost, a.total.Time) >= leastShare {
@@ -54,12 +55,14 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	}
 	if a.subject == aboutGPUs {
 		add(a.freeCopies(), a.cost(a.freeCopies()), timeLost)
-		a.ranks = collectives.Arrive(a.t, a.within)
+		if a.stages == nil {
+			a.ranks = collectives.Arrive(a.t, a.within)
+		}
 		wait := a.exposedWait()
 		add(cause.Straggler, wait, timeLost)
 		uneven := a.exposedImbalance()
 		add(cause.Imbalance, uneven, timeLost)
-		add(cause.ExposedCommunication, a.total.exposed()-wait-uneven, timeLost)
+		add(cause.ExposedCommunication, a.total.exposed()-wait-uneven-a.bubbled, timeLost)
 		add(cause.LowClocks, a.lostToClocks(), timeLost)
 		poor := workPoor
 		if a.nearlyBusy() {

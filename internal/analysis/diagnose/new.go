@@ -90,7 +90,9 @@ type analysis struct {
 	names    map[uint64]string     // of threads, by threadKey
 	waits    *threads.Waits        // nil until somebody asks
 	callers  *callers              // likewise
-	ranks    *collectives.Arrivals // who came last to collectives; nil: no two ranks communicate
+	ranks    *collectives.Arrivals // who came last to collectives; nil: no two ranks communicate, or they are stages
+	stages   *collectives.Pipeline // that wait for each other in communication; nil: it is not that
+	bubbled  uint64                // ns of exposed communication: they wait for one that works
 	hangs    []collectives.Hang    // at the end of the recording
 	topology *topology.Summary     // nil: not known
 	within   timeline.Span         // what is broken down: the window without the program's start and end

@@ -4,9 +4,37 @@ import (
 	"fmt"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/collectives"
+	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/format"
 )
+
+// takeBubbles finds stages of a pipeline that wait for each other in kernels of NCCL. What of the exposed communication
+// is that counts as bubbles, where it is most of what stages wait.
+func (a *analysis) takeBubbles() {
+	if a.subject != aboutGPUs {
+		return
+	}
+	p := collectives.Stages(a.t, a.within)
+	if p == nil {
+		return
+	}
+	waits, bubbles := uint64(0), uint64(0)
+	for m := range p.Members {
+		covered := a.w.Covered[p.Members[m].Device]
+		waits += p.Waits[m].Both(covered).Total()
+		bubbles += p.Bubbles[m].Both(covered).Total()
+	}
+	if 2*bubbles <= waits {
+		return // they wait for one that does not work
+	}
+	a.stages, a.bubbled = p, min(bubbles, a.total.exposed())
+	g := a.group(cause.PipelineBubble)
+	g.cost += a.bubbled
+	g.sure[gap.Seen] += a.bubbled
+	g.linked += a.bubbled
+}
 
 // bubbles is the evidence about GPUs that wait for each other's parts.
 func (a *analysis) bubbles(d *Diagnosis, f *Finding) {
@@ -22,6 +50,14 @@ func (a *analysis) bubbles(d *Diagnosis, f *Finding) {
 			}
 		}
 	}
+	if p := a.stages; p != nil {
+		for m := range p.Members {
+			device := p.Members[m].Device
+			waits[device] += p.Bubbles[m].Both(a.w.Covered[device]).Total()
+		}
+		add("Ranks pass data on by sends and receives: for %s one waited in them, and the rank that it waited for computed, "+
+			"or waited for one that did.", format.Span(a.bubbled))
+	}
 	for i := range d.Devices {
 		if i == maxRows {
 			add("%d more GPUs are not listed.", len(d.Devices)-maxRows)
@@ -33,7 +69,7 @@ func (a *analysis) bubbles(d *Diagnosis, f *Finding) {
 		}
 	}
 	if n := len(d.Devices); n > 1 {
-		add("On average %.1f of %d GPUs worked at a time.", float64(n)*share(a.total.busy(), a.total.Time), n)
+		add("On average %.1f of %d GPUs worked at a time.", float64(n)*share(a.total.busy()-a.bubbled, a.total.Time), n)
 	}
 }
 

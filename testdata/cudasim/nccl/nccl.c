@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The simulated NCCL: signatures of nccl.h 2.30, and a kernel of the simulated driver for each operation. Ranks do not
- * wait for each other, unless CUDASIM_NCCL_MEET names a file that they share: then a kernel ends when all have come,
- * and a process may have one communicator. In a group the kernels are launched at its outermost end, as NCCL does.
+ * wait for each other, unless CUDASIM_NCCL_MEET names a file that they share: then a kernel ends when all have come, of
+ * a send and its receive both, and a process may have one communicator. In a group the kernels are launched at its
+ * outermost end, as NCCL does. A send or receive of a million elements takes 2 ms, and a smaller one 10 us.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -24,11 +25,19 @@ struct id {
 	char bytes[128];
 };
 
-enum { OPERATIONS = 9, PENDING = 1024, RANKS = 64 };
+enum { OPERATIONS = 10, PENDING = 1024, RANKS = 64, MANY = 1000000 };
+enum { SEND_RECEIVE = 8, LONG_SEND_RECEIVE = 9, INVALID = 4 /* ncclInvalidArgument */ };
 
 /* meet is when ranks came. A rank is one operation ahead of the last one at most, so that two starts are enough. */
 struct meet {
 	uint64_t came, start[2];
+};
+
+/* pair is a send or a receive of this rank, and who has the other end. */
+struct pair {
+	struct sim_meeting meeting; /* the first field */
+	struct meet *own, *other;
+	uint64_t next; /* operation between the two in this direction */
 };
 
 struct comm {
@@ -36,17 +45,25 @@ struct comm {
 	int ranks, rank;
 	struct meet *all;
 	uint64_t next; /* operation */
+	struct pair sends[RANKS], receives[RANKS]; /* by the rank that has the other end */
+};
+
+/* shared is what all ranks map: ends are by sender and receiver, first the sender's. */
+struct shared {
+	struct meet all[RANKS], ends[RANKS][RANKS][2];
 };
 
 static const char *const kernels[OPERATIONS] = {
 	"ncclDevKernel_AllReduce_Sum_f32_RING_LL_us50", "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL_us20", "ncclDevKernel_AllGather_RING_LL_us20",
 	"ncclDevKernel_AlltoAll_RING_LL_us20", "ncclDevKernel_Broadcast_RING_LL_us10", "ncclDevKernel_Reduce_Sum_f32_RING_LL_us10",
 	"ncclDevKernel_Gather_RING_LL_us10", "ncclDevKernel_Scatter_RING_LL_us10", "ncclDevKernel_SendRecv_us10",
+	"ncclDevKernel_SendRecv_us2000",
 };
 
 static __thread struct {
 	handle function, stream;
 	struct comm *comm;
+	struct sim_meeting *meeting;
 } pending[PENDING];
 static __thread int depth, waiting;
 
@@ -84,10 +101,29 @@ static uint64_t last(struct sim_meeting *m)
 	return latest;
 }
 
+static void come_to_pair(struct sim_meeting *m, uint64_t start)
+{
+	struct pair *p = (struct pair *)m;
+
+	p->own->start[p->next & 1] = start;
+	__atomic_store_n(&p->own->came, ++p->next, __ATOMIC_RELEASE);
+}
+
+static uint64_t last_of_pair(struct sim_meeting *m)
+{
+	struct pair *p = (struct pair *)m;
+	uint64_t at = (p->next - 1) & 1;
+
+	while (__atomic_load_n(&p->other->came, __ATOMIC_ACQUIRE) < p->next)
+		usleep(100);
+	return p->own->start[at] > p->other->start[at] ? p->own->start[at] : p->other->start[at];
+}
+
 static void share(struct comm *c)
 {
 	const char *name = getenv("CUDASIM_NCCL_MEET");
-	size_t size = RANKS * sizeof(struct meet);
+	size_t size = sizeof(struct shared);
+	struct shared *shared;
 	int fd;
 
 	if (!name)
@@ -95,35 +131,54 @@ static void share(struct comm *c)
 	fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || ftruncate(fd, (off_t)size) || c->ranks > RANKS)
 		abort();
-	c->all = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (c->all == MAP_FAILED)
+	shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (shared == MAP_FAILED)
 		abort();
 	close(fd);
+	c->all = shared->all;
 	c->meeting.come = come;
 	c->meeting.last = last;
+	for (int i = 0; i < c->ranks; i++) {
+		struct sim_meeting meeting = { come_to_pair, last_of_pair };
+		struct meet *sends = shared->ends[c->rank][i], *receives = shared->ends[i][c->rank];
+
+		c->sends[i] = (struct pair){ meeting, &sends[0], &sends[1], 0 };
+		c->receives[i] = (struct pair){ meeting, &receives[1], &receives[0], 0 };
+	}
 }
 
-static int launch(handle f, handle stream, struct comm *comm)
+static int launch(handle f, handle stream, struct comm *comm, struct sim_meeting *meeting)
 {
 	if (comm->all)
-		cudasim_hooks.meet(&comm->meeting);
+		cudasim_hooks.meet(meeting);
 	return cuLaunchKernel(f, 24, 1, 1, 512, 1, 1, 0, stream, NULL, NULL);
 }
 
-static int work(int operation, struct comm *comm, handle stream)
+static int work_with(int operation, struct comm *comm, handle stream, struct sim_meeting *meeting)
 {
 	handle f = function(operation);
 
-	if (!comm)
-		return 4; /* ncclInvalidArgument */
 	if (!depth)
-		return launch(f, stream, comm);
+		return launch(f, stream, comm, meeting);
 	if (waiting == PENDING)
 		abort();
 	pending[waiting].function = f;
 	pending[waiting].comm = comm;
+	pending[waiting].meeting = meeting;
 	pending[waiting++].stream = stream;
 	return 0;
+}
+
+static int work(int operation, struct comm *comm, handle stream)
+{
+	return comm ? work_with(operation, comm, stream, &comm->meeting) : INVALID;
+}
+
+static int pass(size_t count, int peer, struct comm *comm, struct pair *pairs, handle stream)
+{
+	if (!comm || (comm->all && (peer < 0 || peer >= comm->ranks)))
+		return INVALID;
+	return work_with(count < MANY ? SEND_RECEIVE : LONG_SEND_RECEIVE, comm, stream, &pairs[comm->all ? peer : 0].meeting);
 }
 
 EXPORT int ncclCommInitRank(struct comm **to, int ranks, struct id id, int rank)
@@ -143,7 +198,7 @@ EXPORT int ncclCommInitRank(struct comm **to, int ranks, struct id id, int rank)
 EXPORT int ncclCommDestroy(struct comm *c)
 {
 	if (c->all)
-		munmap(c->all, RANKS * sizeof(struct meet));
+		munmap(c->all, sizeof(struct shared)); /* begins with it */
 	free(c);
 	return 0;
 }
@@ -159,7 +214,7 @@ EXPORT int ncclGroupEnd(void)
 	if (--depth > 0)
 		return 0;
 	for (int i = 0; i < waiting; i++)
-		launch(pending[i].function, pending[i].stream, pending[i].comm);
+		launch(pending[i].function, pending[i].stream, pending[i].comm, pending[i].meeting);
 	waiting = 0;
 	return 0;
 }
@@ -220,13 +275,12 @@ EXPORT int ncclScatter(UNUSED const void *from, UNUSED void *to, UNUSED size_t c
 }
 
 EXPORT int ncclSend(
-    UNUSED const void *from, UNUSED size_t count, UNUSED int type, UNUSED int peer, struct comm *comm, handle stream)
+    UNUSED const void *from, size_t count, UNUSED int type, int peer, struct comm *comm, handle stream)
 {
-	return work(8, comm, stream);
+	return pass(count, peer, comm, comm ? comm->sends : NULL, stream);
 }
 
-EXPORT int ncclRecv(
-    UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int peer, struct comm *comm, handle stream)
+EXPORT int ncclRecv(UNUSED void *to, size_t count, UNUSED int type, int peer, struct comm *comm, handle stream)
 {
-	return work(8, comm, stream);
+	return pass(count, peer, comm, comm ? comm->receives : NULL, stream);
 }
