@@ -195,7 +195,7 @@ func inPython() []scenario {
 			want:   "preprocessing",
 			usual:  true,
 		},
-		{name: "JSON", script: step + "json 4000", python: true, want: "preprocessing"},
+		{name: "JSON", script: step + "json 4000", python: true, want: "serialization"},
 		{name: "CSV", script: step + "csv 4000", python: true, want: "preprocessing"},
 		{name: "regular expressions", script: step + "regex 4000", python: true, want: "preprocessing"},
 		{name: "pickle", script: step + "pickle 4000", python: true, want: "serialization"},
@@ -265,7 +265,7 @@ func pairs() []scenario {
 			script: step + "json 5000; psleep 2000",
 			python: true,
 			fine:   true,
-			want:   "preprocessing",
+			want:   "serialization",
 		},
 		{name: "process over tokenizer", script: step + "child 5000; tokenize 1500", want: "worker"},
 		{

@@ -147,7 +147,7 @@ func pythonTwins() map[string]twin {
 		"tokenizer in Python": fix(step+"pytokenize 1000", "faster", "tokenize*=4"),
 		"JSON": fix(
 			step+"json 1000",
-			"faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4",
+			"faster", "serialization=4", "faster", "gc=4", "faster", "python-work=4",
 		),
 		"CSV": fix(
 			step+"csv 2000",
@@ -195,7 +195,7 @@ func pairTwins() map[string]twin {
 		"pickle over Python":     fix(step+"python 2000", "faster", "serialization=1000000"),
 		"JSON over sleep": fix(
 			step+"json 2500",
-			"faster", "preprocessing=2", "faster", "gc=2", "faster", "python-work=2", "without", "sleep",
+			"faster", "serialization=2", "faster", "gc=2", "faster", "python-work=2", "without", "sleep",
 		),
 		"process over tokenizer":  fix(step+"child 2500; tokenize 1500", "faster", "build_batch=2"),
 		"sampling over tokenizer": fix(step+"pytokenize 500; python 5000", "faster", "tokenize=4"),

@@ -463,7 +463,7 @@ ACTIONS = {
     "python": working("python-work", sample_token),
     "beams": working("python-work", count_beams),
     "pytokenize": working("preprocessing", tokenize),
-    "json": working("preprocessing", parse_requests),
+    "json": working("serialization", parse_requests),
     "csv": working("preprocessing", read_table),
     "regex": working("preprocessing", clean_text),
     "pickle": working("serialization", encode_results),

@@ -12,7 +12,7 @@ const (
 	Unknown              ID = iota // no evidence says why
 	PythonWork                     // Python code of the program
 	NativeWork                     // the same in native code
-	Preprocessing                  // tokenization, decoding and resizing of images, parsing: recognised as such
+	Preprocessing                  // tokenization, decoding and resizing of images, parsing of text and tables: recognised as such
 	LaunchOverhead                 // the CPU cannot launch as fast as the GPU runs
 	HostSync                       // a thread waits for the GPU at each step, so that its queue runs empty
 	SyncCopy                       // copies that hold their caller, or that go through pageable memory

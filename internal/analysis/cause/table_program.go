@@ -105,10 +105,10 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 		{
 			ID: Preprocessing, Key: "preprocessing", Title: "tokenization, decoding or parsing on the CPU",
 			Group: CPUWork,
-			Means: "Text is tokenized, images are decoded and resized, or JSON and the like is parsed while the " +
-				"GPU has nothing to do.",
+			Means: "Text is tokenized, images are decoded and resized, or CSV, HTML and the like is parsed while " +
+				"the GPU has nothing to do.",
 			Proves: "The thread that the GPU waits for was on a CPU, and samples of it show a tokenizer, an image " +
-				"library, a parser, or a function named so.",
+				"library, a parser of text or tables, or a function named so.",
 			Refutes: "The same code in a thread that the GPU does not wait for: it then overlaps with the GPU's work " +
 				"and costs nothing.",
 			Changes: []Change{
@@ -128,13 +128,6 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 					"tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True)\n" +
 						"batch = tokenizer(texts, padding=True, truncation=True, return_tensors=\"pt\")  # a list, " +
 						"not one text at a time",
-				},
-				{
-					inPython,
-					"Parse JSON with orjson or msgspec, which take a fraction of the time, or let clients send numbers as " +
-						"bytes",
-					"request = orjson.loads(body)\n# or, without parsing:\n" +
-						"scores = torch.frombuffer(bytearray(body), dtype=torch.float32)",
 				},
 				{
 					inPyTorch,
@@ -160,18 +153,25 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 			},
 		},
 		{
-			ID: Serialization, Key: "serialization", Title: "objects are pickled or unpickled, or written as JSON",
+			ID: Serialization, Key: "serialization", Title: "objects are pickled or unpickled, JSON is written or parsed",
 			Group: CPUWork,
-			Means: "Objects are turned into bytes or back, mostly to send them to another process or to a client, " +
+			Means: "Objects are turned into bytes or text or back, mostly to send them to another process or to a client, " +
 				"while the GPU has nothing to do.",
 			Proves: "Samples of the thread that the GPU waits for show pickle, cloudpickle, multiprocessing's " +
-				"reduction, torch.save and torch.load, or the encoder of package json.",
+				"reduction, torch.save and torch.load, or code that writes or parses JSON.",
 			Refutes: "The same code in a thread that the GPU does not wait for.",
 			Changes: []Change{
 				{
 					inPython,
 					"Write JSON with orjson, which is several times as fast, or in another process while the GPU works",
 					"answer = orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)",
+				},
+				{
+					inPython,
+					"Parse JSON with orjson or msgspec, which take a fraction of the time, or let clients send numbers as " +
+						"bytes",
+					"request = orjson.loads(body)\n# or, without parsing:\n" +
+						"scores = torch.frombuffer(bytearray(body), dtype=torch.float32)",
 				},
 				{
 					inPyTorch,

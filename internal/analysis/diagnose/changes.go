@@ -36,8 +36,7 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 		list = a.launching(d, list, w.graphs)
 	}
 	hosted := row.ID == cause.Dependency && a.putsFunctions()
-	writesJSON := row.ID == cause.Serialization && a.runs(&w, "json/encoder.py")
-	parsesJSON := row.ID == cause.Preprocessing && a.runs(&w, "json/decoder.py")
+	format := a.formatOf(&w)
 	rank := func(c *cause.Change) int {
 		switch {
 		case !a.suits(p, row.ID, &w, c):
@@ -46,10 +45,8 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 			return 1
 		case row.ID == cause.Dependency && strings.Contains(c.Text, "functions on the host") != hosted:
 			return 1
-		case row.ID == cause.Serialization && strings.Contains(c.Text, "JSON") != writesJSON:
-			return 1
-		case row.ID == cause.Preprocessing:
-			return preparing(c, parsesJSON)
+		case row.ID == cause.Serialization:
+			return serializing(c, format)
 		}
 		return 0
 	}
@@ -206,14 +203,31 @@ func (a *analysis) isLoader(w *facts) bool {
 		})
 }
 
-// preparing ranks a change about preprocessing by whether the program parses JSON: that is neither tokens nor images.
-func preparing(c *cause.Change, parsesJSON bool) int {
-	aboutJSON := strings.Contains(c.Text, "JSON")
-	others := strings.HasPrefix(c.Text, "Tokenize") || strings.HasPrefix(c.Text, "Decode")
+// formats of what a program serializes, by what changes begin with that are about it alone.
+const (
+	writesJSON = "Write JSON"
+	parsesJSON = "Parse JSON"
+)
+
+// formatOf returns what the code that holds most of a finding writes or parses; "" where it is not JSON.
+func (a *analysis) formatOf(w *facts) string {
 	switch {
-	case aboutJSON != parsesJSON && (aboutJSON || others):
+	case a.runs(w, "json/encoder.py"):
+		return writesJSON
+	case a.runs(w, "json/decoder.py"):
+		return parsesJSON
+	}
+	return ""
+}
+
+// serializing ranks a change about serialization by what the program writes or parses.
+func serializing(c *cause.Change, format string) int {
+	switch {
+	case format != "" && strings.HasPrefix(c.Text, format):
+		return 0
+	case strings.HasPrefix(c.Text, writesJSON), strings.HasPrefix(c.Text, parsesJSON):
 		return 2
-	case parsesJSON && !aboutJSON:
+	case format != "":
 		return 1
 	}
 	return 0

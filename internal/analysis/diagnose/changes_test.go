@@ -115,22 +115,26 @@ func TestChangesByFormat(t *testing.T) {
 	}
 }
 
-// TestChangesOfParsers: who parses JSON is told of a parser first, and of no tokens or images; who does not, of no JSON.
+// TestChangesOfParsers: who parses JSON is told so, of a parser first, and of nothing that writes JSON; who does not,
+// of no JSON.
 func TestChangesOfParsers(t *testing.T) {
-	for file, json := range map[string]bool{"/usr/lib/python3.12/json/decoder.py": true, "/app/text.py": false} {
+	for file, json := range map[string]bool{"/usr/lib/python3.12/json/decoder.py": true, "/usr/lib/python3.12/pickle.py": false} {
 		s := newScene(t)
-		stack := s.Stack(recordtest.Python("tokenize", file, 1), recordtest.Python("answer", "/app/serve.py", 7))
+		stack := s.Stack(recordtest.Python("loads", file, 1), recordtest.Python("answer", "/app/serve.py", 7))
 		s.Meta.Processes[0].Comm = "python3"
-		loop(s, 20, cause.Preprocessing, func(x *gap.Step) {
+		loop(s, 20, cause.Serialization, func(x *gap.Step) {
 			x.PID, x.TID, x.Stack = recordtest.PID, recordtest.PID, stack
 		})
 		d := s.diagnose()
 		if len(d.Findings) == 0 {
 			t.Fatalf("%s: nothing is found", file)
 		}
-		for i, c := range d.Findings[0].Changes {
-			if about := strings.Contains(c.Text, "JSON"); about != (json && i == 0) ||
-				json && strings.Contains(c.Text, "images") {
+		f := &d.Findings[0]
+		if strings.HasPrefix(f.Title, "Parsing JSON") != json {
+			t.Errorf("%s: %s", file, f.Title)
+		}
+		for i, c := range f.Changes {
+			if strings.Contains(c.Text, "JSON") != (json && i == 0) {
 				t.Errorf("%s: change %d: %s", file, i+1, c.Text)
 			}
 		}

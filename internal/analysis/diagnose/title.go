@@ -24,7 +24,7 @@ func (a *analysis) title(d *Diagnosis, w facts) string {
 	case cause.GC:
 		return "Python's garbage collection" + at + a.costs()
 	case cause.Serialization:
-		return "Serialization" + at + a.costs()
+		return a.serialization(&w) + at + a.costs()
 	case cause.Compilation:
 		if w.inCalls {
 			return w.call + at + a.costs()
@@ -186,7 +186,7 @@ func (a *analysis) preprocessing(w *facts) string {
 		{"Tokenization", "token encode_batch sentencepiece bpe"},
 		{"Decoding of images", "jpeg png decode_image imread pil"},
 		{"Resizing of images", "resize"},
-		{"Parsing", "json csv parse"},
+		{"Parsing", "csv parse"},
 	} {
 		for word := range strings.FieldsSeq(k.words) {
 			if strings.Contains(text, word) {
@@ -195,6 +195,17 @@ func (a *analysis) preprocessing(w *facts) string {
 		}
 	}
 	return "Preprocessing"
+}
+
+// serialization names the kind of serialization, as far as it is known.
+func (a *analysis) serialization(w *facts) string {
+	switch a.formatOf(w) {
+	case writesJSON:
+		return "Writing JSON"
+	case parsesJSON:
+		return "Parsing JSON"
+	}
+	return "Serialization"
 }
 
 // headline says in one sentence what is wrong, what it costs and what to change.

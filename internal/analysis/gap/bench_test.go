@@ -20,7 +20,7 @@ func BenchmarkMillionGaps(b *testing.B) {
 	s.Meta.GPU.Windows[0].To = start + n*period
 	stacks := []uint64{
 		s.Stack(user),
-		s.Stack(native("parse_json", "server")),
+		s.Stack(native("parse_table", "server")),
 		s.Stack(python("forward", "/x/torch/nn/modules/linear.py"), user),
 	}
 	for i := range uint64(n) {

@@ -413,12 +413,12 @@ func TestShared(t *testing.T) {
 	s := newScene()
 	s.Window(start, start+n*period)
 	s.Meta.GPU.Windows[0].To = start + n*period
-	parse, work := s.Stack(native("parse_json", "server")), s.Stack(user)
+	parse, work := s.Stack(native("parse_table", "server")), s.Stack(user)
 	for i := range uint64(n) {
 		at := i * period
 		s.run(at+1*us, at+9*us, at+100*us)
 		s.Do("cuStreamSynchronize", int64(at+20*us), 90*us, 0)
-		if i%13 == 5 { // 77 samples, three quarters of them in parse_json
+		if i%13 == 5 { // 77 samples, three quarters of them in parse_table
 			s.Sample(leader, start+at+300*us+i%400*us, []uint64{parse, parse, work, parse}[i%4], event.Whole)
 		}
 	}

@@ -50,24 +50,22 @@ func allRules() []rules { //nolint:funlen // a table
 			"/vllm/v1/engine/processor.py", "/vllm/v1/engine/detokenizer.py",
 			"/sglang/srt/managers/tokenizer_manager", "/sglang/srt/managers/detokenizer_manager.py",
 			"/sglang/srt/multimodal/", "/sglang/srt/managers/async_dynamic_batch_tokenizer.py",
-			"/sglang/srt/managers/multimodal_processor.py", "/json/", "/csv.py", "/regex/", "/re/__init__.py",
-			"/re.py", "/sre_", "/html/", "/xml/", "/ujson", "/orjson", "/pandas/",
+			"/sglang/srt/managers/multimodal_processor.py", "/csv.py", "/regex/", "/re/__init__.py",
+			"/re.py", "/sre_", "/html/", "/xml/", "/pandas/",
 		}, prefixes: []string{"parse_", "tokeniz"}, within: []string{
 			"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "load_image",
 		}},
 		{trait: prepares, kind: recording.NativeFrame, prefixes: []string{
 			"jpeg_", "jsimd_", "png_", "ImagingResample", "ImagingJpeg", "cv::resize", "cv::imdecode",
-			"cv::hal::", "tokenizers::", "sentencepiece::", "simdjson::", "rapidjson::", "nlohmann::",
-			"minja::", "common_chat_", "llm_tokenizer", "sre_", "_sre_", "re_Pattern_", "_csv_", "pattern_sub",
+			"cv::hal::", "tokenizers::", "sentencepiece::", "minja::", "common_chat_", "llm_tokenizer", "sre_", "_sre_", "re_Pattern_", "_csv_", "pattern_sub",
 			"pattern_search", "pattern_match", "pattern_find", "pattern_split", "parse_", "av_", "avcodec_",
 			"sws_",
 		}, within: []string{
-			"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "resize_bilinear", "parse_json",
-			"json_parse",
+			"tokeniz", "preprocess", "decode_image", "decode_jpeg", "resize_image", "resize_bilinear",
 		}, files: []string{
 			"tokenizers.abi3", "tokenizers.cpython", "_sentencepiece", "_tiktoken", "_imaging", "libjpeg",
-			"libturbojpeg", "libpng", "libwebp", "cv2.abi3", "cv2.cpython", "libopencv", "_json.cpython",
-			"_csv.cpython", "_regex.cpython", "libavcodec", "libswscale", "orjson", "ujson",
+			"libturbojpeg", "libpng", "libwebp", "cv2.abi3", "cv2.cpython", "libopencv", "_csv.cpython",
+			"_regex.cpython", "libavcodec", "libswscale",
 		}},
 		{
 			trait: faults,

@@ -111,9 +111,22 @@ func TestWork(t *testing.T) {
 		"native name": {
 			[]recording.Frame{native("decode_image_rgb", "server"), native("main", "server")}, cause.Preprocessing,
 		},
-		"json": {
-			[]recording.Frame{loop, python("raw_decode", "/usr/lib/python3.12/json/decoder.py"), user},
-			cause.Preprocessing,
+		"reads JSON": {
+			[]recording.Frame{
+				loop, python("raw_decode", "/usr/lib/python3.12/json/decoder.py"), python("parse_request", "/app/serve.py"),
+				user,
+			},
+			cause.Serialization,
+		},
+		"reads JSON in Rust": {
+			[]recording.Frame{native("orjson::deserialize", "orjson.cpython-312-x86_64-linux-gnu.so"), user},
+			cause.Serialization,
+		},
+		"reads JSON in C++": {
+			[]recording.Frame{
+				native("nlohmann::basic_json<...>::parse", "llama-server"), native("common_chat_parse", "llama-server"),
+			},
+			cause.Serialization,
 		},
 		"eager framework": {
 			[]recording.Frame{loop, python("forward", site+"torch/nn/modules/linear.py"), user}, cause.LaunchOverhead,

@@ -18,7 +18,7 @@ const (
 	GIL                    // waiting for CPython's global interpreter lock
 	GC                     // CPython's cyclic garbage collection
 	allocation             // memory, of the host or the device
-	Serialization          // pickle, what sends objects to other processes, and the encoder of JSON
+	Serialization          // pickle, what sends objects to other processes, and JSON, written or parsed
 	Compilation            // nvrtc, ptxas, Triton, inductor, a compiler
 	Import                 // Python modules, or shared libraries
 	Activities
@@ -146,12 +146,17 @@ func workProofs() []proof {
 		{
 			activity: Serialization, kind: recording.PythonFrame,
 			files: []string{
-				"/json/encoder.py",
+				"/json/",
 				"/pickle.py",
 				"/multiprocessing/reduction.py",
 				"/cloudpickle/",
 				"/torch/serialization.py",
 				"/torch/multiprocessing/reductions.py",
+				"/simplejson/",
+				"/ujson",
+				"/orjson",
+				"/msgspec/",
+				"/msgpack/",
 			},
 		},
 		{
@@ -161,6 +166,11 @@ func workProofs() []proof {
 				"batch_dict",
 			},
 			prefixes: []string{"_pickle_", "_Pickle_", "_Unpickler_", "_Pickler_"},
+		},
+		{
+			activity: Serialization, kind: recording.NativeFrame,
+			prefixes: []string{"simdjson::", "rapidjson::", "nlohmann::", "parse_json", "json_parse"},
+			files:    []string{"_json.cpython", "orjson.", "ujson.", "/msgspec/", "/msgpack/"},
 		},
 		{
 			activity: Compilation, kind: recording.PythonFrame,
