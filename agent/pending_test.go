@@ -3,7 +3,6 @@ package agent_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,23 +13,6 @@ import (
 
 // TestPending looks at when a call counts as one of which no record has come.
 func TestPending(t *testing.T) {
-	clang, err := exec.LookPath("clang-19")
-	if err != nil {
-		t.Skipf("needs tool clang-19: %v", err)
-	}
-	sources, err := filepath.Glob("src/*.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(t.TempDir(), "pending")
-	args := append([]string{"-std=gnu11", "-O1", "-fno-builtin", "-o", program, "testdata/pending.c"}, sources...)
-	if text, err := exec.Command(clang, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	got, err := exec.Command(program).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
 	const want = `nothing: 0
 the quiet thread's: 1000
 not its later one: 1000
@@ -46,7 +28,7 @@ a flush from before says nothing: 6000
 nothing: 0
 nothing: 0
 `
-	if string(got) != want {
+	if got := unit(t, "pending", "-O1"); got != want {
 		t.Errorf("pending:\n%swant:\n%s", got, want)
 	}
 }

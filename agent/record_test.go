@@ -1,8 +1,6 @@
 package agent_test
 
 import (
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
@@ -72,23 +70,6 @@ func (p *player) get64OrZero(at int) uint64 {
 
 // TestRanges pairs NVTX markers: nested ones, a point, one that began before, and two that want the same place.
 func TestRanges(t *testing.T) {
-	clang, err := exec.LookPath("clang-19")
-	if err != nil {
-		t.Skipf("needs tool clang-19: %v", err)
-	}
-	sources, err := filepath.Glob("src/*.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(t.TempDir(), "ranges")
-	args := append([]string{"-std=gnu11", "-O1", "-fno-builtin", "-o", program, "testdata/ranges.c"}, sources...)
-	if text, err := exec.Command(clang, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	got, err := exec.Command(program).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
 	const want = `name 1 of 5 bytes, 1
 name 2 of 5 bytes, 1
 2 [110, 150] thread 77 id 2
@@ -98,7 +79,7 @@ name 3 of 5 bytes, 1
 name 4 of 4 bytes, 1
 2 [310, 330] thread 77 id 4101
 `
-	if string(got) != want {
+	if got := unit(t, "ranges", "-O1"); got != want {
 		t.Errorf("ranges:\n%swant:\n%s", got, want)
 	}
 }

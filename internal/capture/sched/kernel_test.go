@@ -137,8 +137,8 @@ func TestCallBits(t *testing.T) {
 	}
 }
 
-// A process that ends leaves nothing behind in the kernel's maps, however many threads it had.
-func TestNothingStaysBehind(t *testing.T) {
+func newSource(t *testing.T) *Source {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: loads BPF programs")
 	}
@@ -146,12 +146,18 @@ func TestNothingStaysBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rings.Close()
+	t.Cleanup(func() { _ = rings.Close() })
 	s, err := New(rings, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// A process that ends leaves nothing behind in the kernel's maps, however many threads it had.
+func TestNothingStaysBehind(t *testing.T) {
+	s := newSource(t)
 	cmd := exec.Command("sh", "-c", "read x; sleep 0.01 & sleep 0.02 & wait")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -197,19 +203,7 @@ func TestNothingStaysBehind(t *testing.T) {
 
 // TestThreadsFewAndMany: threads that are looked up one by one are those that are in the array of all.
 func TestThreadsFewAndMany(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads BPF programs")
-	}
-	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rings.Close()
-	s, err := New(rings, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := newSource(t)
 	// Threads of no process that is there, with a place of their own and, the last one, without.
 	const last = 3000
 	elsewhere := bpf.SchedThreadState{Tid: last + s.kernel.room(), Tgid: 1 << 30, Switches: 1}

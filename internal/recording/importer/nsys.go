@@ -193,10 +193,18 @@ func (n *nsys) query(table string, columns []string) (string, error) {
 const maxText = 64 << 10
 
 func (n *nsys) readStrings() error {
+	return n.texts("StringIds", "id", "value", func(id int64, s string) { n.strings[id] = s })
+}
+
+// texts calls f with each text of a table and the number that it goes by.
+func (n *nsys) texts(table, id, text string, f func(int64, string)) error {
 	rows, err := n.db.QueryContext(
 		n.ctx,
-		"SELECT id, substr(CAST(value AS TEXT), 1, ?) FROM StringIds WHERE typeof(id) = 'integer' AND value IS NOT "+
-			"NULL",
+		fmt.Sprintf(
+			"SELECT %[2]s, substr(CAST(%[3]s AS TEXT), 1, ?) FROM %[1]s WHERE typeof(%[2]s) = 'integer' AND %[3]s IS NOT "+
+				"NULL",
+			table, id, text,
+		),
 		maxText,
 	)
 	if err != nil {
@@ -204,15 +212,15 @@ func (n *nsys) readStrings() error {
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var id int64
+		var number int64
 		var s string
-		if err := rows.Scan(&id, &s); err != nil {
+		if err := rows.Scan(&number, &s); err != nil {
 			return err
 		}
 		if err := n.name(s); err != nil {
 			return err
 		}
-		n.strings[id] = s
+		f(number, s)
 	}
 	return rows.Err()
 }
@@ -250,28 +258,7 @@ func (n *nsys) readProcesses() error {
 	if err != nil || !has["name"] || !has["globalPid"] {
 		return err
 	}
-	rows, err := n.db.QueryContext(
-		n.ctx,
-		"SELECT globalPid, substr(CAST(name AS TEXT), 1, ?) FROM PROCESSES WHERE typeof(globalPid) = 'integer' AND "+
-			"name IS NOT NULL",
-		maxText,
-	)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var id int64
-		var name string
-		if err := rows.Scan(&id, &name); err != nil {
-			return err
-		}
-		if err := n.name(name); err != nil {
-			return err
-		}
-		n.comms[process(id)] = name
-	}
-	return rows.Err()
+	return n.texts("PROCESSES", "globalPid", "name", func(id int64, name string) { n.comms[process(id)] = name })
 }
 
 // span checks the times of a row, ns; negative ones are before the session, and left out.

@@ -3,48 +3,17 @@
 package inject
 
 import (
-	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-)
 
-// debugger runs a debugger on the victim. Its standard input is a pipe that stays open: a debugger that opens a
-// descriptor of its own by the name of a library, waits there for ever with the victim stopped.
-func debugger(t *testing.T, v *victim, name string, args ...string) string {
-	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		t.Skip("needs gdb: ", err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, append(args, strconv.Itoa(int(v.process.PID)))...)
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	defer w.Close()
-	// Whatever number the image's file had in the victim, here it is this pipe.
-	cmd.Stdin, cmd.WaitDelay = r, time.Second
-	for range 16 {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, r)
-	}
-	text, err := cmd.CombinedOutput()
-	if ctx.Err() != nil {
-		t.Fatalf("%s hangs: %s", name, text)
-	}
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", name, err, text)
-	}
-	return string(text)
-}
+	"github.com/inferscope/inferscope/internal/testkit/debugger"
+)
 
 // gdb and gcore work on a process before an image is in it and after.
 func TestDebuggers(t *testing.T) {
@@ -52,16 +21,16 @@ func TestDebuggers(t *testing.T) {
 	v := start(t, "--threads", "2", "--pause", "100")
 	look := func(when string) {
 		t.Helper()
-		libraries := debugger(
+		libraries := debugger.Run(
 			t,
-			v,
+			v.process.PID,
 			"gdb", "--batch", "-nx", "-ex", "info sharedlibrary", "-ex", "thread apply all backtrace 3", "-p",
 		)
 		if !strings.Contains(libraries, "libcuda.so.1") || strings.Contains(libraries, "rror while") {
 			t.Errorf("%s, gdb says:\n%s", when, libraries)
 		}
 		core := filepath.Join(t.TempDir(), "core")
-		debugger(t, v, "gcore", "-o", core)
+		debugger.Run(t, v.process.PID, "gcore", "-o", core)
 		if info, err := os.Stat(core + "." + strconv.Itoa(int(v.process.PID))); err != nil || info.Size() == 0 {
 			t.Errorf("%s, gcore wrote nothing: %v", when, err)
 		}
@@ -70,7 +39,7 @@ func TestDebuggers(t *testing.T) {
 	look("before")
 	load(t, in, v, im)
 	look("after")
-	if out := debugger(t, v, "gdb", "--batch", "-nx", "-ex", "info sharedlibrary", "-p"); strings.Contains(
+	if out := debugger.Run(t, v.process.PID, "gdb", "--batch", "-nx", "-ex", "info sharedlibrary", "-p"); strings.Contains(
 		out,
 		"self/fd",
 	) {
@@ -101,7 +70,7 @@ func TestDebuggerMeanwhile(t *testing.T) {
 	}()
 	<-seized
 	began := time.Now()
-	if out := debugger(t, v, "gdb", "--batch", "-nx", "-ex", "info threads", "-p"); strings.Count(
+	if out := debugger.Run(t, v.process.PID, "gdb", "--batch", "-nx", "-ex", "info threads", "-p"); strings.Count(
 		out,
 		"already traced",
 	) > 100 {
