@@ -235,7 +235,7 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 	t := &document.Table{Columns: []document.Column{
 		document.Left("Allocated by", 0),
 		document.Right("Live", 0),
-		document.Right("±", 2),
+		document.Right("In 95% of cases", 2),
 		document.Right("Blocks", 1),
 		document.Right("At the peak", 3),
 		document.Right("Allocated", 0),
@@ -252,7 +252,7 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 		t.Row(
 			format.Clean(s.Name),
 			format.Size(s.Live),
-			format.Size(s.Error),
+			limits(s.Low, s.High),
 			format.Count(s.Blocks),
 			format.Size(s.AtPeak),
 			format.Size(s.Bytes),
@@ -264,7 +264,7 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 	if len(t.Rows) > 0 {
 		t.Note = joinNotes(
 			fmt.Sprintf(
-				"Estimated from %s that chance chose by their bytes; ± is one standard error of what is live. Totals "+
+				"Estimated from %s that chance chose by their bytes, and in 95%% of cases between the two sizes. Totals "+
 					"above are exact.",
 				format.Plural(dev.Samples, "allocation", "allocations"),
 			),
@@ -272,6 +272,14 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 		)
 	}
 	return t
+}
+
+// limits writes between what a size lies; of one that is exact nothing.
+func limits(low, high uint64) string {
+	if format.Size(low) == format.Size(high) {
+		return format.Nothing
+	}
+	return format.Size(low) + " to " + format.Size(high)
 }
 
 // addSiteStacks shows the whole stacks of what holds most.

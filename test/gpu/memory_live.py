@@ -71,7 +71,10 @@ def state():
 
 
 def by_place():
-    """Live bytes by the innermost Python line of the snapshot, of what was allocated since the history began."""
+    """Live bytes of blocks allocated since the history began, by the innermost Python line of the snapshot and by keeper.
+
+    A block may be up to 1 MiB larger than what was asked for: the allocator does not split off less.
+    """
     out = {}
     for segment in torch.cuda.memory._snapshot()["segments"]:
         for b in segment["blocks"]:
@@ -80,6 +83,9 @@ def by_place():
             f = b["frames"][0]
             place = f"{f['name']} ({f['filename'].rsplit('/', 1)[-1]}:{f['line']})"
             out[place] = out.get(place, 0) + b["size"]
+            keeper = next((f["name"] for f in b["frames"] if f["name"].startswith("keeper_")), None)
+            if keeper:
+                out[keeper] = out.get(keeper, 0) + b["size"]
     return out
 
 

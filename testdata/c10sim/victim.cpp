@@ -1,6 +1,8 @@
 // Allocates as PyTorch's caching allocator does, without a GPU, and writes down what is true. It reads commands:
 //   run N       N iterations: activations that are freed at once, and in one of ten a block that never is
 //   keep N      N blocks of 4 MiB that stay
+//   cache N     N iterations: small activations that are freed at once; in one of five a block of 700 bytes stays, in one of
+//               twenty-five one of 3 KB, and in one of a thousand one of 90 KB
 //   drop        frees what keep kept
 //   oom N       fails to allocate N bytes
 //   loop N      N allocations and frees of 512 bytes; prints the ns that one pair took
@@ -71,6 +73,22 @@ __attribute__((noinline)) Block large_activation(size_t i) { return allocate((1 
 __attribute__((noinline)) void leaky_cache() { leaked.push_back(allocate(256 << 10, sites["leaky_cache"])); }
 __attribute__((noinline)) void load_weights() { kept.push_back(allocate(4 << 20, sites["load_weights"])); }
 
+__attribute__((noinline)) void token_cache() { kept.push_back(allocate(700, sites["token_cache"])); }
+__attribute__((noinline)) void row_cache() { kept.push_back(allocate(3000, sites["row_cache"])); }
+__attribute__((noinline)) void page_cache() { kept.push_back(allocate(90000, sites["page_cache"])); }
+
+__attribute__((noinline)) void cache(size_t i)
+{
+	for (size_t k = 0; k < 4; k++)
+		release(small_activation(i + k));
+	if (i % 5 == 0)
+		token_cache();
+	if (i % 25 == 0)
+		row_cache();
+	if (i % 1000 == 0)
+		page_cache();
+}
+
 __attribute__((noinline)) void iteration(size_t i)
 {
 	std::vector<Block> blocks;
@@ -122,6 +140,10 @@ int main(int argc, char **argv)
 		if (std::sscanf(line, "run %zu", &n) == 1) {
 			for (size_t i = 0; i < n; i++)
 				iteration(i);
+			std::puts("done");
+		} else if (std::sscanf(line, "cache %zu", &n) == 1) {
+			for (size_t i = 0; i < n; i++)
+				cache(i);
 			std::puts("done");
 		} else if (std::sscanf(line, "keep %zu", &n) == 1) {
 			for (size_t i = 0; i < n; i++)

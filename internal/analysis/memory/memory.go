@@ -81,6 +81,8 @@ type site struct {
 	Stack   []recording.Frame `json:"stack"` // leaf first, without the allocator's own frames; empty: not known
 	Live    uint64            `json:"live_bytes"`
 	Error   uint64            `json:"live_error_bytes"` // standard error of Live
+	Low     uint64            `json:"live_low_bytes"`   // Live lies between Low and High with 95% probability
+	High    uint64            `json:"live_high_bytes"`
 	Blocks  uint64            `json:"live_blocks"`
 	AtPeak  uint64            `json:"peak_bytes"` // live when the device was at its peak
 	Bytes   uint64            `json:"allocated_bytes"`

@@ -79,6 +79,7 @@ const keptFor = 0.25
 // fill adds the samples of a site up.
 func (s *site) fill(w *window, samples []sample, peakAt uint64) {
 	var live, blocks, variance, peak, bytes, count float64
+	var hidden unchosen
 	var lives []uint64
 	var freed float64
 	for i := range samples {
@@ -88,6 +89,7 @@ func (s *site) fill(w *window, samples []sample, peakAt uint64) {
 		}
 		if x.liveAt(w.to) {
 			live, blocks, variance = live+x.weight, blocks+x.count, variance+x.variance
+			hidden.add(x)
 			s.Age = max(s.Age, less(w.to, x.from))
 		} else {
 			lives = append(lives, x.to-x.from)
@@ -103,6 +105,7 @@ func (s *site) fill(w *window, samples []sample, peakAt uint64) {
 		), uint64(math.Sqrt(variance)), uint64(
 			peak,
 		)
+	s.Low, s.High = hidden.limits()
 	s.Bytes, s.Count, s.Samples = uint64(bytes), uint64(math.Round(count)), len(samples)
 	s.Life = quantile.Upper(lives)
 	switch {
