@@ -71,13 +71,13 @@ func togetherText(m *Model, t *diagnose.Together) string {
 
 // nextText says what limits the program once the first finding is fixed.
 func nextText(m *Model, t *diagnose.Together) string {
-	list, at := m.Diagnosis.Findings, "1"
-	if list[0].Gain != nil {
-		at = timesText(list[0].Gain.Speedup)
+	list, at := m.Diagnosis.Findings, ""
+	if g := list[0].Gain; g != nil {
+		at = gainedText(g)
 	}
 	for i := range list {
 		if list[i].Cause == t.Causes[1] {
-			return fmt.Sprintf("Once finding 1 is fixed (%sx), finding %d limits the program.", at, i+1)
+			return fmt.Sprintf("Once finding 1 is fixed%s, finding %d limits the program.", at, i+1)
 		}
 	}
 	title := t.Causes[1]
@@ -85,8 +85,20 @@ func nextText(m *Model, t *diagnose.Together) string {
 		title = row.Title + " (" + row.Key + ")"
 	}
 	return fmt.Sprintf(
-		"Once finding 1 is fixed (%sx), a cause limits the program that is no finding yet: %s.", at, title,
+		"Once finding 1 is fixed%s, a cause limits the program that is no finding yet: %s.", at, title,
 	)
+}
+
+// gainedText is a gain in brackets; "" where none is predicted.
+func gainedText(g *diagnose.Gain) string {
+	p := predictionOf(g)
+	switch {
+	case isOpen(&p):
+		return ""
+	case p.Vague():
+		return " (at least " + timesText(p.Low) + "x)"
+	}
+	return " (" + timesText(p.Speedup) + "x)"
 }
 
 // predictionOf is a gain as what predicted it.
@@ -95,6 +107,7 @@ func predictionOf(g *diagnose.Gain) whatif.Prediction {
 		Speedup: g.Speedup,
 		Low:     g.Low,
 		High:    g.High,
+		Because: g.Because,
 		Limit:   g.Limit,
 		Workers: g.Workers,
 		Present: g.Present,
@@ -160,6 +173,9 @@ func gainText(f *diagnose.Finding, before, after string) string {
 	}
 	p := predictionOf(f.Gain)
 	text := speedupText(&p)
+	if isOpen(&p) {
+		return before + text + after
+	}
 	if c, _, ok := cause.ByKey(f.Cause); ok && remedyText(c.ID) != "" {
 		text += " " + remedyText(c.ID)
 	}
@@ -172,7 +188,8 @@ func gainText(f *diagnose.Finding, before, after string) string {
 
 // wideText says why an interval is wide, where it is.
 func wideText(f *diagnose.Finding) string {
-	if f.Gain.Because == "" {
+	p := predictionOf(f.Gain)
+	if p.Because == "" || isOpen(&p) { // which says why
 		return ""
 	}
 	return "; the interval is wide, because " + format.CleanText(f.Gain.Because)

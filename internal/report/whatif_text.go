@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
@@ -42,10 +43,11 @@ func WhatIfDocument(a *whatif.Answer, rows int) *document.Document {
 
 func whatIfHeadline(a *whatif.Answer) string {
 	if a.Asked == nil {
-		if len(a.Remedies) == 0 || a.Remedies[0].Speedup < worthShowing {
-			return "None of the known changes would make it faster."
+		i := slices.IndexFunc(a.Remedies, func(p whatif.Prediction) bool { return !isOpen(&p) })
+		if i < 0 || a.Remedies[i].Speedup < worthShowing {
+			return "None of the known changes is predicted to make it faster."
 		}
-		return "Largest gain: " + predictionText(&a.Remedies[0])
+		return "Largest gain: " + predictionText(&a.Remedies[i])
 	}
 	return predictionText(a.Asked)
 }
@@ -65,7 +67,11 @@ func workersText(p *whatif.Prediction) string {
 	if p.Workers == 1 {
 		return ", with the workers that there are"
 	}
-	text := fmt.Sprintf(", with %d times as many workers, each on a CPU of its own", p.Workers)
+	text := fmt.Sprintf("with %d times as many workers, each on a CPU of its own", p.Workers)
+	if p.Vague() { // at least as much as is predicted with those that there are
+		return ", up to " + timesText(p.Speedup) + "x " + text
+	}
+	text = ", " + text
 	if p.Present >= worthShowing {
 		text += fmt.Sprintf("; %.2fx with those that there are", p.Present)
 	}
@@ -80,15 +86,29 @@ func limitText(p *whatif.Prediction) string {
 	return ", limited by " + format.CleanText(p.Limit)
 }
 
-// speedupText is how much faster: "predicted speed-up 1.80x (1.60x to 2.00x)".
+// isOpen reports whether a change may bring nothing, and any number of times as much: nothing is predicted of it.
+func isOpen(p *whatif.Prediction) bool { return p.Vague() && p.Low < worthShowing }
+
+// openText says why nothing is predicted of a change that is open.
+func openText(p *whatif.Prediction) string {
+	if p.Because == "" {
+		return "the program's pace varied too much"
+	}
+	return format.CleanText(p.Because)
+}
+
+// speedupText is how much faster: "predicted speed-up 1.80x (1.60x to 2.00x)". Of a vague prediction it is the lower
+// end alone, and nothing where that is no gain.
 func speedupText(p *whatif.Prediction) string {
 	switch {
 	case p.Speedup < worthShowing && p.High < 1+2*(worthShowing-1):
 		return "predicted: no faster"
-	case p.Low < 1 && p.High >= whatif.MaxSpeedup: // it may do anything
-		return "no prediction: the program's pace varied too much"
+	case isOpen(p):
+		return "no prediction: " + openText(p)
 	case p.Low >= whatif.MaxSpeedup:
 		return "no prediction: nothing of what was recorded would be left"
+	case p.Vague():
+		return "predicted speed-up: at least " + timesText(p.Low) + "x"
 	case p.Speedup >= whatif.MaxSpeedup:
 		return "predicted speed-up: " + timesIntervalText(p.Low, p.High, "x")
 	}
@@ -144,7 +164,11 @@ func whatIfFacts(a *whatif.Answer) document.Facts {
 	if a.Pace != nil {
 		f.Add("Now", paceText(a.Pace))
 	}
-	if a.After != nil {
+	switch {
+	case a.After == nil || a.Asked == nil || isOpen(a.Asked):
+	case a.Asked.Vague():
+		f.Add("Then", "at most "+format.Span(a.After.High)+" each")
+	default:
 		f.Add("Then", paceText(a.After)+fmt.Sprintf(", %s to %s", format.Span(a.After.Low), format.Span(a.After.High)))
 	}
 	f.Add(
@@ -196,7 +220,14 @@ func remedyTable(a *whatif.Answer, rows int) *document.Table {
 		if len(t.Rows) == rows || p.Speedup < worthShowing {
 			break
 		}
-		t.Row(format.Clean(p.Plan), timesText(p.Speedup), timesIntervalText(p.Low, p.High, ""), format.Span(p.Touched))
+		faster, interval := timesText(p.Speedup), timesIntervalText(p.Low, p.High, "")
+		switch {
+		case isOpen(p):
+			faster, interval = "no prediction", ""
+		case p.Vague():
+			faster, interval = "at least "+timesText(p.Low), ""
+		}
+		t.Row(format.Clean(p.Plan), faster, interval, format.Span(p.Touched))
 	}
 	return t
 }

@@ -1,8 +1,11 @@
 package report
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
 )
 
@@ -11,9 +14,13 @@ func TestSpeedupText(t *testing.T) {
 	for want, p := range map[string]whatif.Prediction{
 		"predicted speed-up 1.50x (1.30x to 1.80x)": {Speedup: 1.5, Low: 1.3, High: 1.8},
 		"predicted speed-up 1.20x (0.90x to 1.60x)": {Speedup: 1.2, Low: 0.9, High: 1.6},
-		"predicted speed-up 58x (at least 44x)":     {Speedup: 58, Low: 44, High: whatif.MaxSpeedup},
 		"predicted speed-up: at least 44x": {
 			Speedup: whatif.MaxSpeedup, Low: 44, High: whatif.MaxSpeedup,
+		},
+		"predicted speed-up: at least 2.25x":        {Speedup: 4.46, Low: 2.25, High: 107},
+		"predicted speed-up 1.67x (1.19x to 2.79x)": {Speedup: 1.67, Low: 1.19, High: 2.79},
+		"no prediction: few samples": {
+			Speedup: 1.1, Low: 0.58, High: 11.4, Because: "few samples",
 		},
 		"no prediction: nothing of what was recorded would be left": {
 			Speedup: whatif.MaxSpeedup, Low: whatif.MaxSpeedup, High: whatif.MaxSpeedup,
@@ -26,6 +33,39 @@ func TestSpeedupText(t *testing.T) {
 		if got := speedupText(&p); got != want {
 			t.Errorf("%+v: %q, want %q", p, got, want)
 		}
+	}
+}
+
+// TestVagueIsNoNumber: of a prediction whose interval is too wide to act on, a finding, the table of remedies and what
+// comes next say the least that it brings, or why it is not known, and no upper end.
+func TestVagueIsNoNumber(t *testing.T) {
+	vague := diagnose.Gain{Speedup: 4.46, Low: 2.25, High: 107, Workers: 5, Present: 2.25}
+	open := diagnose.Gain{Speedup: 1.1, Low: 0.58, High: 11.4, Because: "few samples"}
+	for want, g := range map[string]*diagnose.Gain{
+		"predicted speed-up: at least 2.25x if the next batch is always ready, up to 4.46x with 5 times as many workers, " +
+			"each on a CPU of its own": &vague,
+		"no prediction: few samples": &open,
+	} {
+		if got := gainText(&diagnose.Finding{Cause: "worker", Gain: g}, "", ""); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if a, b := gainedText(&vague), gainedText(&open); a != " (at least 2.25x)" || b != "" {
+		t.Errorf("next: %q, %q", a, b)
+	}
+	v, o := predictionOf(&vague), predictionOf(&open)
+	v.Plan, o.Plan = "without worker", "without lock"
+	a := &whatif.Answer{Remedies: []whatif.Prediction{o, v}}
+	if got := whatIfHeadline(a); got != "Largest gain: without worker: predicted speed-up: at least 2.25x" {
+		t.Errorf("headline: %q", got)
+	}
+	rows := remedyTable(a, 5).Rows
+	if len(rows) != 2 || rows[0][1] != "no prediction" || rows[1][1] != "at least 2.25" || rows[1][2] != "" {
+		t.Errorf("rows: %q", rows)
+	}
+	a.Asked, a.After = &v, &whatif.Pace{Latency: 1, Low: 1, High: 2_000_000, Of: "steps"}
+	if text := fmt.Sprint(whatIfFacts(a)); !strings.Contains(text, "{Then at most 2.00 ms each}") {
+		t.Errorf("facts: %s", text)
 	}
 }
 

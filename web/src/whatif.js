@@ -36,14 +36,21 @@ const most = 1000;
 
 const times = (x) => (x >= most ? `over ${most}` : x >= 20 ? x.toFixed(0) : x >= 5 ? x.toFixed(1) : x.toFixed(2));
 
-/** An interval from slower to anything says nothing. */
-const unknown = (p) => p.low < 1 && p.high >= most;
+/** Beyond so many times its lower end an interval is too wide for a number: see widest in internal/analysis/whatif. */
+const widest = 3;
 
-const gain = (p) => (unknown(p) ? 'nothing certain' : `${times(p.speedup)} × as fast`);
+/** Only the lower end says anything. */
+const vague = (p) => p.high > widest * p.low;
+
+/** Nor does that, where it is no gain. */
+const unknown = (p) => vague(p) && p.low < 1.01;
+
+const gain = (p) =>
+  unknown(p) ? 'nothing certain' : vague(p) ? `at least ${times(p.low)} × as fast` : `${times(p.speedup)} × as fast`;
 
 const range = (p) =>
-  unknown(p)
-    ? "the program's pace varied too much"
+  vague(p)
+    ? 'how much more cannot be told from this recording'
     : `between ${times(p.low)} and ${times(p.high)} ×; a step takes ${percent(1 / p.speedup)} of its time`;
 
 function slider(row, n) {

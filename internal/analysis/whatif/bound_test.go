@@ -222,6 +222,22 @@ func TestWorkersShareTheGIL(t *testing.T) {
 	}
 }
 
+// TestVague: an interval whose upper end is more than three times its lower one holds no number to act on.
+func TestVague(t *testing.T) {
+	for p, want := range map[Prediction]bool{
+		{Speedup: 4.46, Low: 2.25, High: 107}:    true,
+		{Speedup: 1.1, Low: 0.58, High: 11.4}:    true,
+		{Speedup: 4.61, Low: 2.35, High: 6.09}:   false,
+		{Speedup: 1000, Low: 400, High: 1000}:    false,
+		{Speedup: 1000, Low: 0.37, High: 1000}:   true,
+		{Speedup: 1, Low: 1, High: 1, Before: 5}: false,
+	} {
+		if p.Vague() != want {
+			t.Errorf("%.2f to %.2f: vague %v", p.Low, p.High, !want)
+		}
+	}
+}
+
 // TestTwoRemedies: computing beside the GPU's work brings at most what the longer of the two allows, and not computing
 // brings more; both together with what else is on the path bring most.
 func TestTwoRemedies(t *testing.T) {

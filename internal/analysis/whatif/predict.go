@@ -28,6 +28,13 @@ type Prediction struct {
 // Empty reports whether nothing of the recording is what the plan is about, so that it says nothing of the program.
 func (p *Prediction) Empty() bool { return p.Touched == 0 && p.Speedup == 1 }
 
+// widest is how many times its lower end the upper end of an interval is at most, for a number between them to be one
+// to act on.
+const widest = 3
+
+// Vague reports whether an interval is so wide that its lower end alone says anything: all beyond it may be.
+func (p *Prediction) Vague() bool { return p.High > widest*p.Low }
+
 // Predict replays with all edits at once.
 func (s *Study) Predict(edits ...Edit) Prediction {
 	p := Prediction{Before: s.alone, Speedup: 1, Low: 1, High: 1}
