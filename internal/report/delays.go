@@ -65,7 +65,12 @@ func withoutText(w *requests.FirstToken) string {
 func delayProof(d *requests.Delay) string {
 	var parts []string
 	add := func(form string, args ...any) { parts = append(parts, fmt.Sprintf(form, args...)) }
-	if d.Waiting > 0 {
+	if d.Cause == cause.LowBatch {
+		add(
+			"the engine never had more than %s, and up to %d were held in front of it while its queue was empty",
+			format.Plural(d.Batch, "request", "requests"), d.Waiting,
+		)
+	} else if d.Waiting > 0 {
 		add("up to %s waited, with %d in the batch at most", format.Plural(d.Waiting, "request", "requests"), d.Batch)
 	}
 	if d.Cause == cause.KVCache || d.Cause == cause.Preemption {

@@ -38,7 +38,7 @@ type plantedServer struct {
 	wheel    string // of SGLang; "": none
 }
 
-// plantedServers are 4 that are well and 14 that are not.
+// plantedServers are 6 that are well and 21 that are not.
 func plantedServers() []plantedServer {
 	usual := client{requests: 8, tokens: 60, words: 100}
 	many := func(n int, c client) []client {
@@ -61,6 +61,36 @@ func plantedServers() []plantedServer {
 		{
 			name: "one slot, long answers", settings: `{"slots": 1}`, want: "queueing",
 			clients: many(3, client{requests: 3, tokens: 150, words: 50}),
+		},
+		{name: "few let through to the engine", settings: `{"admit": 2}`, clients: many(8, usual), want: "low-batch"},
+		{
+			name: "one let through at a time, long answers", settings: `{"admit": 1}`, want: "low-batch",
+			clients: many(3, client{requests: 3, tokens: 150, words: 50}),
+		},
+		{
+			name: "few let through to the engine, of SGLang", script: "sglang_llm.py", settings: `{"admit": 3}`,
+			clients: many(9, usual), want: "low-batch",
+		},
+		{name: "well, a limit that is not reached", settings: `{"admit": 12}`, clients: many(8, usual)},
+		{name: "well, large batches and few clients", settings: `{"slots": 64}`, clients: many(2, usual)},
+		{
+			name: "few let through, to an engine with fewer slots", settings: `{"admit": 6, "slots": 2}`,
+			clients: many(6, usual), want: "queueing",
+		},
+		{
+			name: "few let through, and fewer slots than these", settings: `{"admit": 4, "slots": 2}`,
+			clients: many(8, usual), want: "queueing",
+		},
+		{
+			name: "each waits for something else, without a limit", settings: `{"await_ms": 80}`, clients: many(6, usual),
+			want: "api-server",
+		},
+		{
+			name: "each waits for something else, beside a long answer", settings: `{"await_ms": 100}`, want: "api-server",
+			clients: append(
+				many(3, client{requests: 20, tokens: 2, words: 10}),
+				client{requests: 1, tokens: 800, words: 10},
+			),
 		},
 		{
 			name: "small KV cache", settings: `{"slots": 16, "blocks": 44}`, want: "kv-cache",

@@ -6,6 +6,7 @@ Prints its port. What can be wrong with a server is planted by the settings belo
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -28,6 +29,8 @@ SETTINGS = {
     "token_bytes": 8,  # of the text of a token
     "merge": 1,  # tokens of a part of the answer
     "usage": 1,  # 0: an answer has no account of its tokens
+    "admit": 0,  # requests that the API server works on at a time; 0: all
+    "await_ms": 0,  # each request waits so long for something else before the engine has it
 }
 
 
@@ -166,6 +169,7 @@ class Server:
 
     def __init__(self, s):
         self.s, self.numbers, self.queues = s, itertools.count(), {}
+        self.admitted = asyncio.Semaphore(s["admit"]) if s["admit"] else contextlib.nullcontext()
 
     async def listen(self, sock):
         self.engine = sock
@@ -205,7 +209,10 @@ class Server:
                 length = next(
                     int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length")
                 )
-                await self.complete(json.loads(await reader.readexactly(length)), writer)
+                question = json.loads(await reader.readexactly(length))
+                async with self.admitted:
+                    await asyncio.sleep(self.s["await_ms"] / 1e3)
+                    await self.complete(question, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:

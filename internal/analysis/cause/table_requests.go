@@ -3,6 +3,7 @@ package cause
 // What holds requests of a server up. These have no ID: they explain the time of requests, not that of a GPU.
 const (
 	Queueing            = "queueing"
+	LowBatch            = "low-batch"
 	KVCache             = "kv-cache"
 	Preemption          = "preemption"
 	APIServer           = "api-server"
@@ -22,7 +23,9 @@ func ofRequests() []Cause { //nolint:funlen // a table
 			Proves: "The engine's messages: when it put a request into its queue and when into a batch, how many " +
 				"requests waited, and that it made steps meanwhile. Without them: the HTTP requests themselves, of " +
 				"which never more than a certain number had tokens at a time while others had none.",
-			Refutes: "A KV cache that is full (kv-cache), and an engine that does nothing while requests wait.",
+			Refutes: "A KV cache that is full (kv-cache), an engine that does nothing while requests wait, and requests " +
+				"that are held in front of an empty queue (low-batch). Without the engine's messages these cannot be told " +
+				"from those in the queue.",
 			Changes: []Change{
 				{
 					inServing,
@@ -31,6 +34,29 @@ func ofRequests() []Cause { //nolint:funlen // a table
 				},
 				{inServing, "Add a replica, and spread requests by the number that each has in progress", ""},
 				{inServing, "Limit the length of answers, or give long ones to a server of their own", ""},
+			},
+		},
+		{
+			Key: LowBatch, Title: "a limit in front of the engine keeps its batch small", Group: Requests,
+			Means: "Something in the API server lets only so many requests through to the engine at a time: a semaphore, " +
+				"a lock, a pool of threads. The others are read and held, though the engine has room for them.",
+			Proves: "The engine's messages: it never has more than a certain number of requests, others are held before " +
+				"they are sent to it all that while, and each is sent when another one ends. The engine's own queue is " +
+				"empty, and the API server's thread hardly runs.",
+			Refutes: "Requests in the engine's queue: it is full, and they wait for it (queueing). A thread that runs " +
+				"meanwhile (api-server). Requests that wait for something else of their own, whatever the engine has. A small " +
+				"batch while nobody waits is only a small load, and no cause.",
+			Changes: []Change{
+				{
+					inPython,
+					"Let as many requests through as the engine may have in a batch, or all: its own queue is made for them",
+					"limit = asyncio.Semaphore(256)  # at least the engine's --max-num-seqs",
+				},
+				{
+					inServing,
+					"Look for a limit on requests in progress: of the web framework, of its pool of threads, of a middleware",
+					"",
+				},
 			},
 		},
 		{

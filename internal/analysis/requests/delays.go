@@ -20,7 +20,7 @@ type Delay struct {
 	Requests int     `json:"requests"`                   // that it can be told of
 	Before   uint64  `json:"before_engine_ns,omitempty"` // of an API server: part of Time before the engine
 	Token    uint64  `json:"first_token_ns,omitempty"`   // likewise, in which it had the first token and did not write it
-	Waiting  int     `json:"max_waiting,omitempty"`      // requests in the queue
+	Waiting  int     `json:"max_waiting,omitempty"`      // requests in the queue, or held in front of it
 	Batch    int     `json:"max_batch,omitempty"`        // requests at a time that had tokens
 	KVUsage  float64 `json:"max_kv_usage,omitempty"`     // share of the KV cache
 	Preempts int     `json:"preemptions,omitempty"`
@@ -108,21 +108,32 @@ func (s *Summary) FindDelays(rec *recording.Recording, ran ran) {
 	s.Delays = []Delay{}
 	list := s.told(&rec.Meta)
 	if len(list) >= fewestDelayed {
-		s.add(s.queue(&rec.Meta, list), list)
+		limit, low := s.limitOf(&rec.Meta, list), (*Delay)(nil)
+		if limit != nil {
+			if low = limit.lowBatch(list, ran); low == nil {
+				limit = nil
+			}
+		}
+		s.add(low, list)
+		s.add(s.queue(&rec.Meta, list, limit), list)
 		s.add(s.preempted(list), list)
 		s.add(s.prefills(&rec.Meta, list), list)
 		s.add(detokenizer(list), list)
-		client, parts := s.api(list, ran)
+		client, parts := s.api(list, limit, ran)
 		s.add(client, list)
 		s.addParts(parts, list)
 	}
 	if s.Engine == nil {
 		s.add(s.stalled(), nil)
 	}
-	if s.Engine == nil || !tellsQueue(&rec.Meta) {
+	if (s.Engine == nil || !tellsQueue(&rec.Meta)) && !s.has(cause.LowBatch) {
 		s.add(s.slots(), nil)
 	}
 	slices.SortStableFunc(s.Delays, func(a, b Delay) int { return cmp.Compare(b.Time, a.Time) })
+}
+
+func (s *Summary) has(key string) bool {
+	return slices.ContainsFunc(s.Delays, func(d Delay) bool { return d.Cause == key })
 }
 
 // tellsQueue reports whether an engine says how many requests wait.
@@ -201,7 +212,7 @@ func (s *Summary) matters(d *Delay, list []told) bool {
 	switch d.Cause {
 	case cause.APIServer, cause.APIServerStarved:
 		d.First = part(d.Before+d.Token, first)
-	case cause.Queueing, cause.KVCache:
+	case cause.Queueing, cause.KVCache, cause.LowBatch:
 		d.First = part(d.Time, first)
 	}
 	return d.Share >= leastDelay || d.First >= leastOfFirst && d.Time/uint64(d.Requests) >= leastOfEach
@@ -220,8 +231,9 @@ func (d *Delay) sum(values []uint64) *Delay {
 	return d
 }
 
-// queue is the time in the engine's queue: for a place in the batch, or for the KV cache.
-func (s *Summary) queue(meta *recording.Meta, list []told) *Delay {
+// queue is the time in the engine's queue: for a place in the batch, or for the KV cache. What a limit holds in front of
+// that queue while others are in it would be there without the limit.
+func (s *Summary) queue(meta *recording.Meta, list []told, limit *limit) *Delay {
 	e := s.Engine
 	if e.MaxWaiting == 0 || e.Slots < leastSlots {
 		return nil
@@ -229,6 +241,9 @@ func (s *Summary) queue(meta *recording.Meta, list []told) *Delay {
 	values := make([]uint64, len(list))
 	for i := range list {
 		values[i] = list[i].row.Engine.queued()
+		if limit != nil {
+			values[i] += limit.queued[i]
+		}
 	}
 	waiting, cramped := uint64(0), uint64(0)
 	for i := 1; i < len(meta.Steps); i++ {
@@ -322,17 +337,17 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 // has not written yet, and with the whole answer.
 type stays struct{ before, token, after timeline.Span }
 
-func (x *told) stays() stays {
+func (t *told) stays() stays {
 	return stays{
-		timeline.Span{From: x.row.Received, To: x.row.Received + x.row.Engine.Before},
-		timeline.Span{From: x.q.First, To: x.q.First + x.head},
-		timeline.Span{From: x.back(), To: x.back() + x.tail},
+		timeline.Span{From: t.row.Received, To: t.row.Received + t.row.Engine.Before},
+		timeline.Span{From: t.q.First, To: t.q.First + t.head},
+		timeline.Span{From: t.back(), To: t.back() + t.tail},
 	}
 }
 
 // api is the time in the API server, before the engine and after it: what it worked and what it waited for a CPU. client is
-// that of clients which read slowly; nil: there are none.
-func (s *Summary) api(list []told, ran ran) (client *Delay, parts []Delay) {
+// that of clients which read slowly; nil: there are none. What a limit holds is not the API server's work.
+func (s *Summary) api(list []told, limit *limit, ran ran) (client *Delay, parts []Delay) {
 	tails := make([]uint64, len(list))
 	for i := range list {
 		tails[i] = list[i].tail
@@ -343,6 +358,9 @@ func (s *Summary) api(list []told, ran ran) (client *Delay, parts []Delay) {
 	isSlow := func(x *told) bool { return x.tail >= leastTail && x.tail >= slowTail*usual }
 	for i := range list {
 		of[i] = list[i].stays()
+		if limit != nil {
+			of[i].before.From = max(of[i].before.From, limit.until[i])
+		}
 		if isSlow(&list[i]) {
 			slow = append(slow, list[i])
 		}
