@@ -82,6 +82,7 @@ enum request_kind {
 
 #define REQUEST_MORE 1 /* the transfer goes on in the next record of the thread */
 #define REQUEST_H2 2   /* it is one of HTTP/2 */
+#define REQUEST_GAP 4  /* transfers of HTTP/1.1 before it were lost */
 
 /* One transfer; head bytes of its beginning follow, and then tail bytes of its end. */
 struct request_record {
@@ -141,6 +142,7 @@ struct {
 #define SOCKET_IGNORED (1ULL << 33) /* it only looked like it */
 #define SOCKET_TLS (1ULL << 34)	    /* ciphertext goes over it */
 #define SOCKET_H2 (1ULL << 35)	    /* HTTP/2 goes over it */
+#define SOCKET_GAP (1ULL << 36)	    /* the last transfers of HTTP/1.1 over it were lost */
 
 /* cookie -> the process that reads from it, or writes to it, and SOCKET_ flags */
 struct {
@@ -215,6 +217,7 @@ struct tls_call {
 	__u64 cookie;
 	__u32 tls; /* request_tls at its entry */
 	__u32 within; /* not 0: it has not returned */
+	__u32 flags; /* of its record */
 };
 
 struct {
@@ -226,6 +229,7 @@ struct {
 
 #define PROTOCOL_1 1 /* HTTP/1.1 */
 #define PROTOCOL_2 2
+#define PROTOCOL_GAP 4 /* a bit: the last transfers of HTTP/1.1 were lost */
 
 /* Connections of OpenSSL that are followed, and their PROTOCOL_. */
 struct {
@@ -513,8 +517,9 @@ static __always_inline int record_engine(const struct origin *o, const struct bu
 	return 0;
 }
 
-/* Records what was received or sent. */
-static __always_inline int record(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes, __u64 now)
+/* Records what was received or sent. Returns 0 where there is no room. */
+static __always_inline int record(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes, __u64 now,
+				  const __u32 *flags)
 {
 	count(REQUEST_COUNT_TRANSFERS);
 	if (bytes <= REQUEST_SMALL) {
@@ -525,6 +530,7 @@ static __always_inline int record(const struct origin *o, const struct buffers *
 			return 0;
 		}
 		fill(&r->record, o, kind, bytes, now);
+		r->record.flags = *flags;
 		r->record.head = copy_head(b, r->data, bytes, REQUEST_SMALL);
 		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	} else {
@@ -535,12 +541,13 @@ static __always_inline int record(const struct origin *o, const struct buffers *
 			return 0;
 		}
 		fill(&r->record, o, kind, bytes, now);
+		r->record.flags = *flags;
 		r->record.head = copy_head(b, r->data, bytes, REQUEST_HEAD);
 		if (bytes > REQUEST_HEAD)
 			r->record.tail = copy_tail(b, r->data + 2 * REQUEST_HEAD, bytes);
 		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	}
-	return 0;
+	return 1;
 }
 
 /* A transfer of HTTP/2 that is recorded in pieces of one buffer each: every frame counts, not just the first and the last. */
@@ -705,6 +712,7 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 	struct request_process *p = bpf_map_lookup_elem(&request_processes, &tgid);
 	struct origin o = {};
 	struct buffers b;
+	__u32 flags = 0;
 	__u64 h2 = 0;
 	__u16 family;
 
@@ -774,7 +782,15 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 	__sync_fetch_and_add(&p->transfers, 1);
 	if (h2)
 		return record_frames(&o, &b, kind, bytes, now);
-	return record(&o, &b, kind, bytes, now);
+	if (known && *known & SOCKET_GAP)
+		flags = REQUEST_GAP;
+	if (record(&o, &b, kind, bytes, now, &flags) == !flags || !known)
+		return 0;
+	if (flags)
+		*known &= ~SOCKET_GAP;
+	else
+		*known |= SOCKET_GAP;
+	return 0;
 }
 
 SEC("tp_btf/sock_recv_length")
@@ -923,7 +939,12 @@ int request_tls_return(struct pt_regs *ctx)
 	c->ts = c->ts ?: bpf_ktime_get_ns();
 	if (protocol == PROTOCOL_2)
 		return record_tls_frames(c, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes);
-	return record(&c->origin, &b, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes, c->ts);
+	c->flags = protocol & PROTOCOL_GAP ? REQUEST_GAP : 0;
+	if (record(&c->origin, &b, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes, c->ts, &c->flags) == !c->flags)
+		return 0;
+	protocol = c->flags ? PROTOCOL_1 : PROTOCOL_1 | PROTOCOL_GAP;
+	bpf_map_update_elem(&request_tls_connections, &c->connection, &protocol, BPF_ANY);
+	return 0;
 }
 
 /* SSL_free */

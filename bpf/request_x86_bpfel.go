@@ -96,6 +96,8 @@ type RequestTlsCall struct {
 	Cookie uint64
 	Tls    uint32
 	Within uint32
+	Flags  uint32
+	_      [4]byte
 }
 
 type RequestTlsConnection struct {

@@ -1,8 +1,11 @@
 package request
 
 import (
+	"slices"
 	"testing"
+	"unsafe"
 
+	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -99,5 +102,54 @@ func TestEndedAreHandedOnce(t *testing.T) {
 	}
 	if told != 1 || len(s.feed.fresh) != 0 || len(s.feed.ended) != 1 {
 		t.Errorf("told %d times, %d fresh, %d ended", told, len(s.feed.fresh), len(s.feed.ended))
+	}
+}
+
+// transferOf is a record as the ring has it.
+func transferOf(kind bpf.RequestRequestKind, flags uint16, data string) []byte {
+	b := make([]byte, headBytes+len(data))
+	*(*bpf.RequestRequestRecord)(unsafe.Pointer(&b[0])) = bpf.RequestRequestRecord{
+		Ts: 100, Socket: 1, Pid: 1, Kind: uint32(kind), Bytes: uint32(len(data)), Head: uint16(len(data)), Flags: flags,
+	}
+	copy(b[headBytes:], data)
+	return b
+}
+
+// TestGap: a record says that transfers before it were lost. What went on has no end that is known, though the bytes
+// that are left look whole; the request behind the gap is seen.
+func TestGap(t *testing.T) {
+	const (
+		received, sent = bpf.RequestRequestKindREQUEST_RECEIVED, bpf.RequestRequestKindREQUEST_SENT
+		question       = "POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+		header         = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+		part           = "1c\r\ndata: {\"choices\":[{\"text\":1}]}\n\n\r\n"
+		end            = "0\r\n\r\n"
+	)
+	f := newFeeding()
+	for _, r := range []struct {
+		kind  bpf.RequestRequestKind
+		flags uint16
+		data  string
+	}{
+		{received, 0, question},
+		{sent, 0, header},
+		{sent, flagGap, part},
+		{sent, 0, end},
+		{received, 0, question},
+		{sent, 0, header},
+		{sent, 0, end},
+		{received, 0, question},
+		{received, flagGap, question},
+		{sent, 0, header},
+		{sent, 0, end},
+	} {
+		f.record(transferOf(r.kind, r.flags, r.data))
+	}
+	var outcomes []string
+	for i := range f.fresh {
+		outcomes = append(outcomes, f.fresh[i].Outcome)
+	}
+	if want := []string{"unbounded", "complete", "unbounded", "complete"}; !slices.Equal(outcomes, want) || f.cut != 2 || len(f.open) != 0 {
+		t.Errorf("%v, want %v; %d ends lost, %d open", outcomes, want, f.cut, len(f.open))
 	}
 }

@@ -26,6 +26,7 @@ type feeding struct {
 	dropped uint64   // connections that were not followed
 	strange []uint64 // sockets on which nobody is served over HTTP/2
 	lost    uint64   // transfers that were lost when the ring was read last
+	cut     uint64   // requests whose end was among them
 	taps    tapping
 	onEnd   []func(*recording.Request)
 }
@@ -166,9 +167,11 @@ func (s *Source) take() {
 	before := len(s.feed.fresh)
 	defer func() { s.feed.settle(before) }()
 	if s.programs.reader != nil {
-		s.missed()
+		lost := s.missed()
 		s.programs.reader.Read(s.feed.record)
-		s.missed()
+		if s.missed() || lost {
+			s.cut()
+		}
 		for _, socket := range append(s.feed.taps.strange, s.feed.strange...) {
 			s.programs.ignore(socket)
 		}
@@ -176,25 +179,54 @@ func (s *Source) take() {
 	}
 }
 
-// missed has connections of HTTP/2 begin anew where transfers were lost: what a header says depends on all those
-// before.
-func (s *Source) missed() {
+// missed has connections of HTTP/2 begin anew where transfers were lost, and reports that some were: what a header says
+// depends on all those before.
+func (s *Source) missed() bool {
 	n := s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST)
 	if n == s.feed.lost {
-		return
+		return false
 	}
 	s.feed.lost = n
 	for _, c := range s.feed.conns {
-		if h, ok := c.http.(*http2.Conn); ok {
-			h.Lost()
+		if _, ok := c.http.(*http2.Conn); ok {
+			s.feed.gap(c)
 		}
 	}
+	return true
+}
+
+// cut ends what goes on over those connections of HTTP/1.1 of which nothing has come since transfers were lost. Where
+// something has come, that record tells.
+func (s *Source) cut() {
+	suspects := map[connID]*conn{}
+	for id, c := range s.feed.conns {
+		if _, ok := c.http.(*http1.Conn); ok && !c.http.Idle() && s.programs.cut(id) {
+			suspects[id] = c
+		}
+	}
+	if len(suspects) == 0 {
+		return
+	}
+	s.programs.reader.Read(s.feed.record) // what came before they were looked at
+	for id, c := range suspects {
+		if s.feed.conns[id] == c {
+			s.feed.gap(c)
+		}
+	}
+}
+
+// gap ends what goes on over a connection of which transfers were lost.
+func (f *feeding) gap(c *conn) {
+	before := len(f.fresh)
+	c.http.Lost()
+	f.cut += uint64(len(f.fresh) - before)
 }
 
 // Flags of a record (bpf/request.bpf.c).
 const (
 	flagMore  = 1
 	flagHTTP2 = 2
+	flagGap   = 4
 )
 
 const (
@@ -243,6 +275,9 @@ func (f *feeding) record(b []byte) {
 		delete(f.beneath, c.socket)
 		c.socket, c.port = r.Socket, r.Port
 		f.beneath[r.Socket] = id
+	}
+	if r.Flags&flagGap != 0 {
+		f.gap(c)
 	}
 	t := exchange.Transfer{
 		TS:    r.Ts,

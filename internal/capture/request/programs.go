@@ -104,13 +104,29 @@ func (p *programs) count(which bpf.RequestRequestCount) (n uint64) {
 	return n
 }
 
-// socketIgnored is SOCKET_IGNORED of bpf/request.bpf.c.
-const socketIgnored = uint64(1) << 33
+// SOCKET_IGNORED, SOCKET_GAP and PROTOCOL_GAP of bpf/request.bpf.c.
+const (
+	socketIgnored = uint64(1) << 33
+	socketGap     = uint64(1) << 36
+	protocolGap   = uint32(4)
+)
 
 // ignore ends the recording of a socket that only looked like one to an engine.
 func (p *programs) ignore(socket uint64) {
 	// At worst more of it is recorded.
 	_ = p.coll.Maps[bpf.RequestMapRequestSockets].Put(socket, socketIgnored)
+}
+
+// cut reports whether the last transfers of a connection of HTTP/1.1 were lost, or its end was: it is not followed any
+// more then.
+func (p *programs) cut(id connID) bool {
+	if id.tls != 0 {
+		var protocol uint32
+		key := bpf.RequestTlsConnection{Ssl: id.at, Tgid: uint64(id.tls)}
+		return p.coll.Maps[bpf.RequestMapRequestTlsConnections].Lookup(key, &protocol) != nil || protocol&protocolGap != 0
+	}
+	var owner uint64
+	return p.coll.Maps[bpf.RequestMapRequestSockets].Lookup(id.at, &owner) != nil || owner&socketGap != 0
 }
 
 func (p *programs) setOff(off bool) error {

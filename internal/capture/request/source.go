@@ -139,12 +139,13 @@ func (s *Source) Losses() []loss.Loss {
 		return nil
 	}
 	s.feed.mu.Lock()
-	left, dropped := s.feed.left, s.feed.dropped
+	left, dropped, ends := s.feed.left, s.feed.dropped, s.feed.cut
 	cut, unkept := s.feed.taps.tooLong(), s.feed.taps.left
 	s.feed.mu.Unlock()
 	out := s.lossesTLS()
 	for _, l := range []loss.Loss{
 		{Reason: loss.RequestsLost, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST), Where: "transfers", Detail: "reads and writes, for want of room in their ring"},
+		{Reason: loss.RequestsLost, Count: ends, Where: "ends", Detail: "ends of requests, because reads or writes were lost: they end as unbounded"},
 		{Reason: loss.RequestsLost, Count: left, Where: "requests", Detail: fmt.Sprintf("requests, because no more than %d are kept", maxRequests)},
 		{Reason: loss.RequestsLost, Count: dropped, Where: "connections", Detail: fmt.Sprintf("connections, because no more than %d are followed", maxConns)},
 		{Reason: loss.RequestsLost, Count: cut, Where: "engine messages", Detail: "messages of an engine's steps, which are too long to be read"},

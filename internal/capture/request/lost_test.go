@@ -1,0 +1,82 @@
+package request_test
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/recording/loss"
+)
+
+// TestLostTransfers: nobody reads the ring until it is full. No request stays open then: each of which a read or a write
+// was lost has no end that is known, and its numbers are not more than the client's. What comes after is exact again, on
+// the same connections.
+func TestLostTransfers(t *testing.T) {
+	const clients, tokens = 8, 1500 // some 13 MB of records, and the ring has 8
+	for name, begin := range map[string]func(t *testing.T) (*server, *http.Transport){
+		"plain":      func(t *testing.T) (*server, *http.Transport) { return start(t), &http.Transport{} },
+		"TLS":        func(t *testing.T) (*server, *http.Transport) { return startTLS(t) },
+		"TLS memory": func(t *testing.T) (*server, *http.Transport) { return startTLS(t, "memory") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, transport := begin(t)
+			var asker [clients]*http.Client
+			for i := range asker {
+				asker[i] = &http.Client{Transport: transport.Clone()}
+			}
+			together := func(model string, tokens int) {
+				t.Helper()
+				var wait sync.WaitGroup
+				errs := make([]error, clients)
+				for i := range asker {
+					wait.Go(func() {
+						_, errs[i] = ask(asker[i], s.url, map[string]any{
+							"model": model, "stream": true, "max_tokens": tokens, "gap_ms": 0,
+						})
+					})
+				}
+				wait.Wait()
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			together("before", 3)
+			s.requests(clients)
+			together("lost", tokens)
+			s.requests(2 * clients)
+			together("after", 5)
+			all := s.requests(3 * clients)
+			if len(all) != 3*clients {
+				t.Fatalf("%d requests instead of %d: %+v", len(all), 3*clients, all)
+			}
+			unbounded := uint64(0)
+			for _, r := range all {
+				switch {
+				case r.Model == "lost" && r.Outcome == "unbounded":
+					unbounded++
+					if r.OutputTokens == 0 || r.OutputTokens >= tokens || r.TokenSource != "chunks" || r.End < r.LastToken {
+						t.Errorf("%+v", r)
+					}
+				case r.Model == "lost" && r.Outcome == "complete":
+					if r.OutputTokens != tokens || r.Parts != tokens {
+						t.Errorf("%+v", r)
+					}
+				case r.Model == "before" && r.OutputTokens == 3 && r.Parts == 3 && r.Outcome == "complete":
+				case r.Model == "after" && r.OutputTokens == 5 && r.Parts == 5 && r.Outcome == "complete":
+				default:
+					t.Errorf("%+v", r)
+				}
+			}
+			counted := map[string]uint64{}
+			for _, l := range s.source.Losses() {
+				if l.Reason == loss.RequestsLost {
+					counted[l.Where] += l.Count
+				}
+			}
+			if unbounded == 0 || counted["ends"] != unbounded || counted["transfers"] == 0 {
+				t.Errorf("%d requests without an end; losses %+v", unbounded, counted)
+			}
+		})
+	}
+}
