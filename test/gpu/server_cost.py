@@ -9,7 +9,10 @@ Root. Programs: servers/programs.py; where --llama-server names one, llama.cpp's
 daemon says that it is ready. Each program gets an equal share of what is left of --limit, and as many rounds as fit, N
 at most. The table gives the added time per step with its 95% interval over pairs - the mean, and "usual", which one
 disturbed slice does not move -, what stays after the last detach against the first "off", the longest step off, on, and
-from a start of the daemon to its end, and the daemon's own figure. The goals: at most 2% added (the usual figure), and
+from a start of the daemon to its end, and the daemon's own figure. Before the first round a
+program runs until its steps no longer get faster; "warm" says how long that took and how much slower its first second
+was: that is the program's own, no daemon has been there. "first 2 s" is what the steps of the first two seconds after
+the daemon is ready take longer than those of the slice before it. The goals: at most 2% added (the usual figure), and
 no pause more than 10 ms longer than the longest without the daemon; "unclear" is a figure whose interval holds the
 goal. After each attachment the target is asked for more steps. A program that dies is printed with its signal, the
 fault's address and module, and its last output, and counted.
@@ -45,6 +48,8 @@ from progress import Reader  # noqa: E402
 # With autogroup, the scheduler shares CPUs by session (sched(7)).
 SESSION = {"process_group": None, "start_new_session": True}
 MOST_ADDED, MOST_PAUSE_MS = 0.02, 10  # the goals
+WARM = 20  # seconds that a program may take to get fast
+FIRST = 2  # seconds after the daemon is ready that are looked at by themselves
 # Two-sided 95% quantiles of Student's t by degrees of freedom.
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 15: 2.13, 20: 2.09}
 
@@ -222,6 +227,14 @@ class Program:
             raise Died(f"{self.name}: {len(gaps)} steps in {seconds} s")
         return float(gaps.mean()), float(gaps.max())
 
+    def settle(self):
+        """Runs until the steps of a second are no more than 10% faster than those of any of the two before, for WARM
+        seconds at most. Returns seconds, and how many times as long a step of the first took as one of the last."""
+        means = []
+        while len(means) < WARM and (len(means) < 3 or means[-1] < 0.9 * max(means[-3:])):
+            means.append(self.measure(1)[0])
+        return len(means), means[0] / means[-1]
+
     def longest_since(self, begin):
         """The longest ns of a step since a time."""
         gaps = self._gaps(begin, time.monotonic_ns())
@@ -291,8 +304,8 @@ def own_figure(status):
 class Measured:
     """What is known of a program so far: added time of pairs, longest steps, and what the daemon says."""
 
-    def __init__(self, first):
-        self.first, self.added, self.kept, self.own = first, [], [], "-"
+    def __init__(self, first, warm):
+        self.first, self.added, self.early, self.kept, self.own, self.warm = first, [], [], [], "-", warm
         self.longest = {"off": 0.0, "on": 0.0, "whole": 0.0}
 
     def figures(self):
@@ -308,6 +321,8 @@ class Measured:
             "at most 2%": "yes" if high <= MOST_ADDED else "NO" if low > MOST_ADDED else
                           f"unclear, {'yes' if middle <= MOST_ADDED else 'NO'}",
             "longest off/on/whole ms": "/".join(f"{self.longest[k] / 1e6:.1f}" for k in ("off", "on", "whole")),
+            "first 2 s %": f"{statistics.median(self.early) * 100:+.2f} (at most {max(self.early) * 100:+.2f})",
+            "warm": f"{self.warm[0]} s, {self.warm[1]:.1f} times",
             "pause": f"{pause:+.1f} ms {'ok' if pause <= MOST_PAUSE_MS else 'TOO LONG'}",
             "stays %": f"{statistics.fmean(self.kept) * 100:+.2f}",
             "daemon says": self.own,
@@ -321,9 +336,9 @@ def measure(name, args, port, until):
     log = f"{args.out}/server-cost-{name}.log"
     try:
         program = Program(name, args, port)
-        program.measure(args.seconds / 2)  # warm
-        seen = Measured(program.measure(args.seconds)[0])
-        took = 4 * args.seconds + 2 * args.settle + 6
+        warm = program.settle()
+        seen = Measured(program.measure(args.seconds)[0], warm)
+        took = 4 * args.seconds + 2 * max(args.settle, FIRST) + 6
         for n in range(args.rounds):
             began = time.monotonic()
             if n and began + took > until:
@@ -340,20 +355,24 @@ def measure(name, args, port, until):
 
 def measure_round(program, args, log, seen, attached):
     """Off, on, on, off. Returns the number of attachments so far."""
-    turn = {"off": [], "on": []}
+    turn, before = {"off": [], "on": []}, seen.first
     for what in ("off", "on", "on", "off"):
         watch, began = None, time.monotonic_ns()
         if what == "on":
             watch = Watch(args, program.process.pid, log)
             attached += 1
         try:
-            time.sleep(args.settle if watch else 0.5)
+            if watch:
+                seen.early.append(program.measure(FIRST)[0] / before - 1)
+            time.sleep(max(0, args.settle - FIRST) if watch else 0.5)
             mean, worst = program.measure(args.seconds)
         except BaseException:
             if watch:
                 common.end_group(watch.process)
             raise
         turn[what].append(mean)
+        if what == "off":
+            before = mean
         seen.longest[what] = max(seen.longest[what], worst)
         if watch:
             seen.own = own_figure(watch.status())
