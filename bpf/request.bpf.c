@@ -213,6 +213,7 @@ struct tls_call {
 	__u64 ts;	      /* likewise */
 	__u64 buffer;
 	__u64 done; /* where the number of bytes is put */
+	__u64 bytes; /* that number */
 	__u64 sp;
 	__u64 cookie;
 	__u32 tls; /* request_tls at its entry */
@@ -919,8 +920,11 @@ int request_tls_return(struct pt_regs *ctx)
 		return 0;
 	c->within = 0;
 	b.base = c->buffer;
-	if (cookie & TLS_EX && (bytes != 1 || bpf_probe_read_user(&bytes, sizeof(bytes), (void *)c->done)))
-		return 0;
+	if (cookie & TLS_EX) {
+		if (bytes != 1 || bpf_probe_read_user(&c->bytes, sizeof(c->bytes), (void *)c->done))
+			return 0;
+		bytes = c->bytes;
+	}
 	if (!bytes || bytes > 0x7fffffff) /* it failed, or is to be called again */
 		return 0;
 	known = bpf_map_lookup_elem(&request_tls_connections, &c->connection);

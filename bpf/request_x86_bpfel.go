@@ -92,6 +92,7 @@ type RequestTlsCall struct {
 	Ts     uint64
 	Buffer uint64
 	Done   uint64
+	Bytes  uint64
 	Sp     uint64
 	Cookie uint64
 	Tls    uint32
