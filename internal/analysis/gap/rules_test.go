@@ -365,6 +365,18 @@ func TestWaits(t *testing.T) {
 			}
 		})
 	}
+	// Who polls nothing that is connected to anybody is woken by a timer's interrupt; without one it is a guess.
+	for flags, want := range map[event.Flags]Sureness{event.FromIRQ: Inferred, 0: Guessed} {
+		off := irq(sysPoll)
+		off.Flags = flags
+		steps := frame().off(off).sampled(leader, user).want(t, map[cause.ID]uint64{
+			cause.HostSync: drained, cause.LaunchOverhead: launched, cause.Sleep: 18 * ms,
+			cause.PythonWork: middle - 18*ms,
+		})
+		if st := of(t, steps, cause.Sleep); st.Sure != want {
+			t.Errorf("flags %d: sure %d, want %d", flags, st.Sure, want)
+		}
+	}
 	t.Run("mapped file", func(t *testing.T) {
 		s := frame()
 		fault.Stack = s.Stack(

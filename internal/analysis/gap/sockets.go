@@ -99,7 +99,10 @@ func (s *sockets) cause(e *event.Event, why threads.Reason) (cause.ID, Sureness)
 	case why == threads.Socket || asks:
 		return cause.Network, Inferred
 	}
-	return cause.Sleep, Guessed // it polls nothing that is connected to anybody: its time limit ends it
+	if e.Flags&event.FromIRQ != 0 {
+		return cause.Sleep, Inferred // it polls nothing that is connected to anybody, and no thread ended it: a timer did
+	}
+	return cause.Sleep, Guessed
 }
 
 // role is that of the socket that a thread waited for, "" where it waited for another file or the role is not known.

@@ -65,7 +65,7 @@ func (s *Study) floor(edits []Edit, h how) floor {
 	if ns := s.crowd(edits, h); ns > best.ns {
 		best = floor{ns: ns, cpus: s.cpus}
 	}
-	if ns := s.locked(edits, h); ns > best.ns {
+	if ns := s.locked(edits, h); ns > best.ns && slices.ContainsFunc(edits, sharesWork) {
 		best = floor{ns: ns, locked: true}
 	}
 	best.ns = min(best.ns, s.alone)
@@ -90,49 +90,6 @@ func (s *Study) crowd(edits []Edit, h how) uint64 {
 		work += mine
 	}
 	return uint64(work / max(1, float64(s.cpus)-beside/float64(max(1, s.observed))))
-}
-
-// locked is for how long the threads of the busiest Python interpreter hold its lock under a plan; 0 where no plan
-// shares work among more threads. More threads of a process that launches share that time with those that are there,
-// and other processes have a lock each. Who loses its CPU keeps the lock.
-func (s *Study) locked(edits []Edit, h how) uint64 {
-	if !slices.ContainsFunc(edits, sharesWork) {
-		return 0
-	}
-	type times struct{ ran, locked, ousted float64 }
-	by := map[thread]*times{}
-	for _, p := range s.parts {
-		plan := p.graph.Unchanged()
-		s.change(unshared(edits), h, p.graph, plan)
-		for i := range p.graph.Whats {
-			w, ns := &p.graph.Whats[i], float64(p.graph.Times[i].Own)*plan.Changes[i].Scale
-			th := thread{w.PID, w.TID}
-			if by[th] == nil {
-				by[th] = &times{}
-			}
-			switch {
-			case w.Recorder:
-			case w.Kind == replay.Ready && w.Ousted:
-				by[th].ousted += ns
-			case w.Kind == replay.Run && w.Locked:
-				by[th].locked += ns
-				by[th].ran += ns
-			case w.Kind == replay.Run || w.Kind == replay.Call:
-				by[th].ran += ns
-			}
-		}
-	}
-	held, most := map[uint32]float64{}, 0.0
-	for th := range s.launches {
-		held[th.pid] = 0
-	}
-	for th, ns := range by {
-		if _, launches := held[th.pid]; launches && ns.ran > 0 {
-			held[th.pid] += ns.locked * (1 + ns.ousted/ns.ran)
-			most = max(most, held[th.pid])
-		}
-	}
-	return uint64(most)
 }
 
 // isAwaited reports whether a thread is waited for in more than a chance share of a part.
@@ -179,11 +136,18 @@ func (s *Study) bounded(p *Prediction, edits []Edit, h how) {
 		p.After = least.ns
 		p.Low = min(p.Low, s.speedup(uint64((1+modelError(edits))*float64(least.ns))))
 	}
+	shared := s.contended(edits, h)
+	if shared > p.After {
+		p.After = shared
+		p.Low = min(p.Low, s.speedup(uint64((1+modelError(edits))*float64(shared))))
+	}
 	p.Speedup = s.speedup(p.After)
 	surely := s.floor(edits, best)
 	p.High = max(p.Speedup, min(p.High, s.speedup(surely.surely())))
 	p.Low = min(p.Low, p.Speedup)
 	if p.Speedup > 1 && float64(p.After) <= (1+decides)*float64(least.ns) {
 		p.Limit = least.text(s.alone)
+	} else if p.Speedup > 1 && p.After == shared {
+		p.Limit = (&floor{ns: s.locked(edits, h), locked: true}).text(s.alone)
 	}
 }

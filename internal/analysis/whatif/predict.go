@@ -54,6 +54,7 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 	s.interval(&p, edits, h)
 	s.bounded(&p, edits, h)
 	s.doubtThreads(&p, edits)
+	s.doubtLock(&p, edits, h)
 	return p
 }
 

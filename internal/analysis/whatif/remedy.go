@@ -114,7 +114,7 @@ func (s *Study) enough() Prediction {
 // expected is the speed-up of a prediction without its interval.
 func (s *Study) expected(edits ...Edit) float64 {
 	h := usual()
-	return s.speedup(max(s.with(edits, h), s.floor(edits, h).ns))
+	return s.speedup(max(s.with(edits, h), s.floor(edits, h).ns, s.contended(edits, h)))
 }
 
 // sharesWork reports whether an edit lets several threads share what one did.

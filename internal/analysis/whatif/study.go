@@ -30,7 +30,8 @@ type Study struct {
 	compared bool                 // steps inside and outside of windows were
 	recorder recorder
 	apart    *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
-	cpus     int       // of the host; 0: not known, or it is not known when threads ran
+	wakes    map[thread]wakeUps
+	cpus     int // of the host; 0: not known, or it is not known when threads ran
 }
 
 // part is a stretch of time in which all was seen.
@@ -81,6 +82,7 @@ func Some(
 		s.parts = append(s.parts, part{g})
 		s.observed += g.Observed()
 	}
+	s.wakes = wakeUpsOf(scheduled, names)
 	s.recorder = recorderOf(t, names)
 	s.recorder.spread(s.parts)
 	s.recorder.learned(t, s.parts, windows)
