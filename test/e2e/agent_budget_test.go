@@ -25,6 +25,7 @@ func (d *daemon) gapsBetween(pid int) (out []int64) {
 // TestWindowsKeepTheBudget: where a window takes much of the program's time, they become rarer by themselves, and the
 // agent says why; without a budget they do not.
 func TestWindowsKeepTheBudget(t *testing.T) {
+	t.Parallel()
 	const dear = "CUDASIM_CUPTI_FINALIZE_NS=25000000" // in the thread of the program that makes the call
 	script := []string{
 		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
@@ -32,6 +33,7 @@ func TestWindowsKeepTheBudget(t *testing.T) {
 	}
 	windows := []string{"--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms"}
 	t.Run("of 2%", func(t *testing.T) {
+		t.Parallel()
 		v := cudasim.Start(t, cudasim.Options{Env: []string{dear}}, script...)
 		d := startDaemon(t, v.PID, windows...)
 		d.waitAgent(v.PID, "running")
@@ -51,6 +53,7 @@ func TestWindowsKeepTheBudget(t *testing.T) {
 		unharmed(t, v)
 	})
 	t.Run("of nothing in particular", func(t *testing.T) {
+		t.Parallel()
 		v := cudasim.Start(t, cudasim.Options{Env: []string{dear}}, script...)
 		d := startDaemon(t, v.PID, append(windows, "--overhead-budget", "0")...)
 		d.waitAgent(v.PID, "running")

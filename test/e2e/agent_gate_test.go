@@ -11,6 +11,7 @@ import (
 // let the agent in and out once in minutes. They are kept out for a moment: it has its windows, and is gone before its
 // daemon.
 func TestThreadsThatAreAlwaysInside(t *testing.T) {
+	t.Parallel()
 	v := alwaysInside(t)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "50ms", "--gpu-period", "200ms")
 	for _, w := range closedWindows(d.waitWindows(v.PID, 5), v.PID) {
@@ -40,6 +41,7 @@ func alwaysInside(t *testing.T) *cudasim.Victim {
 // TestDetachOfThreadsThatAreAlwaysInside: they are kept out for a moment, too, when the process is let go of: its agent
 // is not left to linger.
 func TestDetachOfThreadsThatAreAlwaysInside(t *testing.T) {
+	t.Parallel()
 	v := alwaysInside(t)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	d.waitKernels(v.PID, "", 1)

@@ -39,6 +39,7 @@ func deviceOf(e *event.Event) uint32 { return uint32(e.Func & 0xff) }
 // TestEachGPUHasItsOwn: a process with two GPUs, a thread for each. Every kernel is seen on the device that it ran on,
 // in its context, and each device's busy time is that of the truth.
 func TestEachGPUHasItsOwn(t *testing.T) {
+	t.Parallel()
 	const gpus = 2
 	v := severalGPUs(t, gpus)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
@@ -153,6 +154,7 @@ func children(t *testing.T, first, second string) (*cudasim.Victim, []int) {
 // TestPartsOfAGPU: two programs that each have a part of one GPU (MIG) have a device each, since the parts run beside
 // each other; two programs on a whole one share it.
 func TestPartsOfAGPU(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		first, second, uuid string
 		devices             int

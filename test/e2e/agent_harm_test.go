@@ -40,6 +40,7 @@ var graphLoop = []string{
 
 // TestAgentComesAndGoes attaches to one process again and again. INFERSCOPE_CYCLES says how often.
 func TestAgentComesAndGoes(t *testing.T) {
+	t.Parallel()
 	n := rounds(t, "INFERSCOPE_CYCLES", 25)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	var early cudasim.Footprint
@@ -80,11 +81,15 @@ func TestAgentComesAndGoes(t *testing.T) {
 }
 
 // TestTargetGoesOnWithoutTheDaemon kills the daemon at random instants from its start on: before, in and after the
-// injection. INFERSCOPE_KILLS says how often.
+// injection, 200 times or, in a short run, 40. INFERSCOPE_KILLS says how often.
 func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
 	needRoot(t)
 	program(t, "inferscoped")
-	n := rounds(t, "INFERSCOPE_KILLS", 200)
+	kills := 200
+	if testing.Short() {
+		kills = 40
+	}
+	n := rounds(t, "INFERSCOPE_KILLS", kills)
 	const targets = 4
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -223,6 +228,7 @@ func stateOf(t *testing.T, pid int) (state string, tracer int) {
 
 // TestExitWhileTheAgentComes has targets end at any time of the attach: the daemon must end well.
 func TestExitWhileTheAgentComes(t *testing.T) {
+	t.Parallel()
 	dice := rand.New(rand.NewPCG(3, 3))
 	for range 8 {
 		v := cudasim.Start(t, cudasim.Options{}, fmt.Sprintf("until %dms { launch 3; sync }", 200+dice.IntN(1200)))
@@ -241,6 +247,7 @@ func TestExitWhileTheAgentComes(t *testing.T) {
 // TestThreadsThatLaunchGraphs: where several threads launch CUDA graphs CUPTI could not be taken out again, so no
 // window is opened: that is seen beforehand, and said. The simulated target dies of a finalize, as the real one does.
 func TestThreadsThatLaunchGraphs(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Level: "counts"},
@@ -262,6 +269,7 @@ func TestThreadsThatLaunchGraphs(t *testing.T) {
 // and others make calls all the time. Few windows have a graph, yet no other thread may ever finalize. The simulated
 // target dies of it.
 func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=30000000"}},
@@ -289,6 +297,7 @@ func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
 // TestThreadsThatLaunchOneGraph: graphs are launched by threads that are made for it and end with it, as where a server
 // makes one for each request: nobody knows who launches the next one. Nothing is recorded, and the target goes on.
 func TestThreadsThatLaunchOneGraph(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}},
@@ -311,6 +320,7 @@ func TestThreadsThatLaunchOneGraph(t *testing.T) {
 // TestWindowsBesideCaptures: while a thread captures a graph, in the mode that forbids other threads what may be
 // unsafe, windows come and go, and the graph is not spoilt: the simulated target ends badly where it is.
 func TestWindowsBesideCaptures(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Level: "counts"},

@@ -11,6 +11,7 @@ import (
 // TestWindowsThatLeaveMemoryEnd: where each window leaves memory in the target, no more are opened when that is too
 // much; the agent, status and report say so, the target goes on, and so does what needs no agent.
 func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Env: []string{"CUDASIM_CUPTI_LEAK_BYTES=16000000"}},

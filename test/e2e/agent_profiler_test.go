@@ -76,6 +76,7 @@ func probesSee(t *testing.T, v *cudasim.Victim, d *daemon) *recording.Recording 
 }
 
 func TestAnotherProfilerHoldsCUPTI(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Env: []string{"CUDASIM_CUPTI_BUSY=1", "CUDASIM_CUPTI_BUSY_NAME=CUPTI for somebody else"}},
@@ -93,6 +94,7 @@ func TestAnotherProfilerHoldsCUPTI(t *testing.T) {
 }
 
 func TestNoInjectIsHonoured(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{}, counted...)
 	d := startDaemon(t, v.PID, "--gpu", "continuous", "--no-inject")
 	rec := probesSee(t, v, d)
@@ -107,6 +109,7 @@ func TestNoInjectIsHonoured(t *testing.T) {
 }
 
 func TestGPUOffDoesNothing(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{}, counted...)
 	d := startDaemon(t, v.PID, "--gpu", "off")
 	began, _ := launchCounted(v)
@@ -131,6 +134,7 @@ func mapped(t *testing.T, pid int, part string) bool {
 // TestAProfilerOfTheTargetsOwn shows how a program fares that profiles itself: it gets CUPTI between windows, and then
 // has it for itself; in an open window it is refused, as by any other profiler.
 func TestAProfilerOfTheTargetsOwn(t *testing.T) {
+	t.Parallel()
 	t.Run("while records are on", func(t *testing.T) {
 		v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe", "print done", busy)
 		d := startDaemon(t, v.PID, "--gpu", "continuous")
@@ -203,6 +207,7 @@ func profilesItself(t *testing.T) bool {
 
 // TestAgentInAForkedChild forks a process that has an agent: the parent's records stay right, the child is not harmed.
 func TestAgentInAForkedChild(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{},
@@ -250,6 +255,7 @@ func TestAgentInAForkedChild(t *testing.T) {
 
 // TestAgentInAProcessThatLoadsCUDALater waits with its attach until there is something to attach to.
 func TestAgentInAProcessThatLoadsCUDALater(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Args: []string{"--late"}, NoReady: true},

@@ -290,8 +290,10 @@ var workloads = []struct {
 }
 
 func TestAgentSeesEveryKernel(t *testing.T) {
+	t.Parallel()
 	for _, c := range workloads {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			script := append([]string{c.before, busy}, c.script...)
 			v := cudasim.Start(t, c.o, append(script, "print done", busy)...)
 			d := startDaemon(t, v.PID, "--gpu", "continuous")
@@ -314,8 +316,10 @@ func TestAgentSeesEveryKernel(t *testing.T) {
 }
 
 func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
+	t.Parallel()
 	for _, c := range workloads {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			loop := []string{"until { " + strings.Join(c.script, "; ") + "; sleep 40ms }"}
 			if c.loop != nil {
 				loop = append(c.loop, busy)

@@ -11,6 +11,7 @@ import (
 // TestWayOutWithoutASynchronize watches a process that never waits for the GPU: a window could not be ended by a
 // finalize there, for it launches graphs. So none opens, and nothing stays.
 func TestWayOutWithoutASynchronize(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "graph 8 stream=1 kernel=n_us1",
 		"until { graph-launch stream=1; query stream=1; sleep 1ms }")
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "100ms")
@@ -30,6 +31,7 @@ func TestWayOutWithoutASynchronize(t *testing.T) {
 
 // TestASynchronizeComesBackLater: windows open, and end well, once the thread that launches graphs was seen to wait.
 func TestASynchronizeComesBackLater(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Level: "counts"},
@@ -148,6 +150,7 @@ func TestASlowFirstEnableHoldsNobody(t *testing.T) {
 }
 
 func TestRecordsThatCUPTIDropsAreCounted(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}},

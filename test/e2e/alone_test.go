@@ -65,6 +65,7 @@ func (a alone) left() {
 // TestWithoutADaemon: each command about a process that runs brings a daemon of its own where there is none, and takes
 // everything out again.
 func TestWithoutADaemon(t *testing.T) {
+	t.Parallel()
 	a := newAlone(t)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	pid := strconv.Itoa(v.PID)
@@ -99,6 +100,7 @@ func TestWithoutADaemon(t *testing.T) {
 
 // TestInterruptedWithoutADaemon: Ctrl-C ends the command and its daemon, and leaves nothing in the process.
 func TestInterruptedWithoutADaemon(t *testing.T) {
+	t.Parallel()
 	a := newAlone(t)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	cmd, _, said := a.command("report", strconv.Itoa(v.PID), "--for", "100s")

@@ -21,6 +21,7 @@ var script = []string{
 }
 
 func TestCallsEqualTheTruth(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		o     cudasim.Options
@@ -46,6 +47,7 @@ func TestCallsEqualTheTruth(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			v := cudasim.Start(t, c.o, append(script, "print done", "wait")...)
 			d := startDaemon(t, v.PID, append(c.flags, probesOnly...)...)
 			began := now()

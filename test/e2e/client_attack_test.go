@@ -42,6 +42,7 @@ func untouched(t *testing.T, private, secret string) {
 // TestRunGivesNoFileAway: a program that root runs as somebody else cannot have root's files by what it makes of the
 // place of its report.
 func TestRunGivesNoFileAway(t *testing.T) {
+	t.Parallel()
 	t.Run("a link at its name", func(t *testing.T) {
 		r := newRunner(t)
 		private, secret := r.theirs()

@@ -69,6 +69,7 @@ func since(rec *recording.Recording, pid int, from uint64) map[row]int {
 }
 
 func TestForkedChild(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"},
 		"wait", "launch 10", "fork { print child; sleep 300ms; launch 200; sync }", "print done", "wait")
 	d := startDaemon(t, v.PID, probesOnly...)
@@ -105,6 +106,7 @@ func TestForkedChild(t *testing.T) {
 }
 
 func TestExec(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"},
 		"wait", "launch 10", "exec { print again; wait; launch 300; h2d 4096 x3; sync; print done; wait }")
 	d := startDaemon(t, v.PID, probesOnly...)
@@ -124,6 +126,7 @@ func TestExec(t *testing.T) {
 }
 
 func TestTwoCopiesOfALibrary(t *testing.T) {
+	t.Parallel()
 	copied := filepath.Join(t.TempDir(), "libcuda.so.1")
 	content, err := os.ReadFile(cudasim.Build(t).Libcuda(cudasim.Shape535))
 	if err != nil {
@@ -156,6 +159,7 @@ func TestTwoCopiesOfALibrary(t *testing.T) {
 }
 
 func TestStaticRuntimeIsSeenAtTheDriver(t *testing.T) {
+	t.Parallel()
 	p := cudasim.Build(t)
 	v := cudasim.Start(
 		t,
@@ -178,6 +182,7 @@ func TestStaticRuntimeIsSeenAtTheDriver(t *testing.T) {
 }
 
 func TestTargetGoesOnAfterKill9(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "rate 20000 for 1500ms", "print done", "wait")
 	d := startDaemon(t, v.PID, probesOnly...)
 	v.Go()
@@ -193,6 +198,7 @@ func TestTargetGoesOnAfterKill9(t *testing.T) {
 }
 
 func TestNothingStaysAttached(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "launch 10", "print done", "wait")
 	d := startDaemon(t, v.PID, probesOnly...)
 	if changedText(t, v.PID, "libcuda.so") == 0 {

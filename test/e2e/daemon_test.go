@@ -1,6 +1,9 @@
 // Package e2e tests the real programs, as a user starts them, against the real
 // kernel and real processes, and compares what they say with what the simulated
 // CUDA wrote down. It needs root.
+//
+// Tests wait more than they compute. One that holds at any pace of the machine, and looks at nothing but its own target
+// and daemon, is parallel; it runs when those that want the machine for themselves are done.
 package e2e
 
 import (

@@ -18,6 +18,7 @@ func (d *daemon) detach(pid int) {
 
 // TestDetach: on request nothing of ours is left in a process, while the daemon goes on; and it can be watched again.
 func TestDetach(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
 	d.waitAgent(v.PID, "running")

@@ -53,6 +53,7 @@ func TestFailureNoCUDA(t *testing.T) {
 }
 
 func TestFailureCUPTITaken(t *testing.T) {
+	t.Parallel()
 	r, p := simulated(t, "CUDASIM_CUPTI_BUSY=1")
 	f := r.run("--report", "r.json", "--", p.Victim, "repeat 1500 { launch 10 kernel=gemm_us50; sync; sleep 2ms }")
 	f.says(t, 0, "wrote r.json")
@@ -67,6 +68,7 @@ func TestFailureCUPTITaken(t *testing.T) {
 
 // TestFailureCUPTIMissing: the program finds no CUPTI, and no toolkit is installed where one is looked for.
 func TestFailureCUPTIMissing(t *testing.T) {
+	t.Parallel()
 	p := cudasim.Build(t)
 	r := newRunner(t, "LD_LIBRARY_PATH="+filepath.Dir(p.Libcuda(cudasim.Shape580)))
 	f := r.run("--report", "r.json", "--", p.Victim, "repeat 1500 { launch 10 kernel=gemm_us50; sync; sleep 2ms }")
@@ -91,6 +93,7 @@ func TestFailureCUPTIMissing(t *testing.T) {
 // TestFailureTraceBufferFull: where the memory for events is too small, the report says so, and which setting gives
 // more.
 func TestFailureTraceBufferFull(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{}, "until { launch 2 kernel=gemm_us5; sync }")
 	// Without a budget: else it depends on the machine how many of the calls are recorded.
 	d := startDaemon(t, v.PID, "--trace-size-mb", "1", "--overhead-budget", "0")
@@ -109,6 +112,7 @@ func TestFailureTraceBufferFull(t *testing.T) {
 // TestFailureClockError: records of the GPU begin 3 ms before the calls that asked for them. Where the margin is wider,
 // nothing is said.
 func TestFailureClockError(t *testing.T) {
+	t.Parallel()
 	r, p := simulated(t, "CUDASIM_CUPTI_SKEW_NS=-3000000")
 	script := "repeat 900 { launch 10 kernel=gemm_us50; sync; sleep 2ms }"
 	f := r.run("--gpu", "continuous", "--report", "r.json", "--", p.Victim, script)
@@ -134,6 +138,7 @@ func TestFailureClockError(t *testing.T) {
 }
 
 func TestFailureReportCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t)
 	r.write("infer.py", work)
 	f := r.run("--report", "no/such/folder/r.md", "--", python(t), "infer.py")
@@ -154,6 +159,7 @@ func TestFailureReportCannotBeWritten(t *testing.T) {
 }
 
 func TestFailureSeveralGPUs(t *testing.T) {
+	t.Parallel()
 	r, p := simulated(t, "CUDASIM_DEVICES=2")
 	// victims use one; what counts is what they see
 	script := "repeat 1000 { launch 5 kernel=gemm_us50; sync; sleep 2ms }"

@@ -24,6 +24,7 @@ func flights(dir, why string) []string {
 
 // TestFlightOfACrash: what a program did before it crashed is on the disk, once.
 func TestFlightOfACrash(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "launch 321", "wait", "crash")
 	d := startDaemon(

@@ -37,6 +37,7 @@ func (d *daemon) linkHolder() int {
 
 // Where the process that holds the probes is killed, nothing stays in the target, and the daemon says what is missing.
 func TestLinkHolderKilled(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "until { launch 10; sync; sleep 1ms }")
 	d := startDaemon(t, v.PID, probesOnly...)
 	linkHolder := d.linkHolder()
@@ -72,6 +73,7 @@ func TestLinkHolderKilled(t *testing.T) {
 
 // Where it is killed while windows are recorded no other opens: nobody sees any more which threads launch CUDA graphs.
 func TestLinkHolderKilledBesideAnAgent(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
 	d.waitWindows(v.PID, 2)

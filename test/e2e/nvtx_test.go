@@ -89,6 +89,7 @@ func ranges(t *testing.T, rec *recording.Recording, pid int) map[string]int {
 // TestNVTX has a program with NVTX's own code in it. Where NVTX_INJECTION64_PATH named CUPTI at its start, its ranges
 // are recorded, in each window anew, by an agent that comes late too. Where not, NVTX has switched itself off for good.
 func TestNVTX(t *testing.T) {
+	t.Parallel()
 	library := nvtxLibrary(t)
 	paths := cudasim.Build(t)
 	for _, named := range []bool{true, false} {
@@ -127,6 +128,7 @@ func TestNVTX(t *testing.T) {
 
 // TestRunNVTX: `inferscope run` finds the CUPTI of the environment that a program belongs to, and tells NVTX of it.
 func TestRunNVTX(t *testing.T) {
+	t.Parallel()
 	library := nvtxLibrary(t)
 	p := cudasim.Build(t)
 	r := newRunner(t)

@@ -19,6 +19,7 @@ import (
 // TestRecordingLongerThanMemory: inferscope record writes more than the daemon keeps. Every call is in it once, and
 // the report of the folder is that of the packed one.
 func TestRecordingLongerThanMemory(t *testing.T) {
+	t.Parallel()
 	bursts := 3
 	var steps []string
 	for n := range bursts {
@@ -106,6 +107,7 @@ func sameReport(t *testing.T, folder string) {
 
 // TestRecordingOfATargetThatEnds ends by itself, and holds the end.
 func TestRecordingOfATargetThatEnds(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, append(script, "print done", "wait")...)
 	d := startDaemon(t, v.PID, probesOnly...)
 	folder := filepath.Join(t.TempDir(), "end.isc")

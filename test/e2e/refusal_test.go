@@ -121,6 +121,7 @@ func TestStaleSocket(t *testing.T) {
 }
 
 func TestTargetEndsWhileTraced(t *testing.T) {
+	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "launch 40", "sync", "exit 7")
 	d := startDaemon(t, v.PID, probesOnly...)
 	v.Go()
@@ -146,6 +147,7 @@ sys.stdin.readline()
 `
 
 func TestHostileLibraries(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -187,6 +189,7 @@ func TestHostileLibraries(t *testing.T) {
 }
 
 func TestOtherNamespaces(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	p := cudasim.Build(t)
 	root := t.TempDir()

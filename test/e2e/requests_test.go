@@ -162,6 +162,7 @@ func checkServer(t *testing.T, pid int, url string, client *http.Client) {
 
 // TestRequestsOff: --requests=off records none.
 func TestRequestsOff(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	pid, url := sseServer(t)
 	d := startDaemon(t, pid, "--gpu", "off", "--requests=off")
@@ -222,6 +223,7 @@ func total(f *dto.MetricFamily, labels ...string) (sum float64, count uint64) {
 
 // TestMetricsOfRequests: what Prometheus is told of a server's requests is what its clients saw.
 func TestMetricsOfRequests(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	pid, url := sseServer(t)
 	d := startDaemon(t, pid, "--gpu", "off", "--metrics-addr", ":0", "--pin-level", "requests=all")

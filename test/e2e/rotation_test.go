@@ -142,6 +142,7 @@ func TestRotation(t *testing.T) {
 
 // TestRotationAfterKill9: what was written before is kept, and goes on.
 func TestRotationAfterKill9(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "until { launch 10; sleep 2ms }", "wait")
 	flags := append([]string{"--record-dir", dir, "--record-length", "20s", "--record-free-mb", "1"}, probesOnly...)
@@ -175,6 +176,7 @@ func TestRotationAfterKill9(t *testing.T) {
 
 // TestFlight: on command, what the daemon remembers is on its disk.
 func TestFlight(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "launch 123", "print done", "wait")
 	d := startDaemon(

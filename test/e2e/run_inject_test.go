@@ -8,6 +8,7 @@ import (
 // TestRunNoInject: nothing is put into a program's environment that would bring an agent into it where it, or the
 // daemon that watches it, shall have none.
 func TestRunNoInject(t *testing.T) {
+	t.Parallel()
 	show := []string{"--", "/bin/sh", "-c", `echo "agent=$CUDA_INJECTION64_PATH"`}
 	injected := func(r *runner, args ...string) bool {
 		f := r.run(append(args, show...)...)

@@ -154,6 +154,7 @@ print("result", sys.argv[1:])
 // TestRunWithoutADaemon: the whole program is watched, from its first scope on, its output and its
 // exit code are passed on, and the report is where it was announced to be.
 func TestRunWithoutADaemon(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t)
 	r.write("infer.py", work+"sys.exit(7)\n")
 	f := r.run(python(t), "infer.py", "--batch-size", "32")
@@ -170,6 +171,7 @@ func TestRunWithoutADaemon(t *testing.T) {
 
 // TestRunFormats: flag over environment over file over default, for the path as for the format.
 func TestRunFormats(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t)
 	r.write("p.py", "pass")
 	py := python(t)
@@ -194,6 +196,7 @@ func TestRunFormats(t *testing.T) {
 
 // TestRunSignals: 128 + signal, and a report that says it.
 func TestRunSignals(t *testing.T) {
+	t.Parallel()
 	py := python(t)
 	for _, c := range []struct {
 		name string
@@ -209,6 +212,7 @@ func TestRunSignals(t *testing.T) {
 // TestRunInterrupted: Ctrl-C ends the program, and its report is written. The signal reaches only
 // inferscope here, as kill(1) sends it; a terminal sends it to both.
 func TestRunInterrupted(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t)
 	cmd := r.command(python(t), "-c", "import time\nprint('up', flush=True)\ntime.sleep(1000)")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal
@@ -228,6 +232,7 @@ func TestRunInterrupted(t *testing.T) {
 
 // TestRunProgramsThatCannotBeRun end as a shell says it, and nothing is left behind.
 func TestRunProgramsThatCannotBeRun(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t)
 	f := r.run("no-such-program-anywhere")
 	f.says(t, 127, "no-such-program-anywhere")
@@ -244,6 +249,7 @@ func TestRunProgramsThatCannotBeRun(t *testing.T) {
 
 // TestRunWithARunningDaemon: a user whom the daemon admits may have programs of their own watched, and only these.
 func TestRunWithARunningDaemon(t *testing.T) {
+	t.Parallel()
 	d := launchDaemon(t, "--on-request", "--allow-users", "65534")
 	d.waitLog("ready")
 	const user = 65534
@@ -300,6 +306,7 @@ func TestRunWithARunningDaemon(t *testing.T) {
 
 // TestRunWithoutRoot says what to do, before the program starts.
 func TestRunWithoutRoot(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t)
 	for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(program(t, "inferscope"))} {
 		_ = os.Chmod(dir, 0o777) //nolint:gosec // a test's own
@@ -314,6 +321,7 @@ func TestRunWithoutRoot(t *testing.T) {
 
 // TestRunSwitchedOff: the program runs untouched, which is said.
 func TestRunSwitchedOff(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t, "INFERSCOPE_ENABLED=0")
 	f := r.run("sh", "-c", "echo $INFERSCOPE_RUN$CUDA_INJECTION64_PATH; exit 5")
 	f.says(t, 5, "switched off by INFERSCOPE_ENABLED=0")
@@ -329,6 +337,7 @@ func TestRunSwitchedOff(t *testing.T) {
 // initialised, and no thread is stopped. How soon the daemon tells it to record all the time hangs on the machine's
 // load.
 func TestRunInjectsAtTheStart(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t)
 	p := cudasim.Build(t)
 	r.env = append(r.env, "LD_LIBRARY_PATH="+p.LibraryPath(cudasim.Shape580))
@@ -371,6 +380,7 @@ func TestRunInjectsAtTheStart(t *testing.T) {
 
 // TestRunSaveReport: a program asks for a report of itself, while the daemon that was started for it watches it.
 func TestRunSaveReport(t *testing.T) {
+	t.Parallel()
 	for name, user := range map[string][]string{"root": nil, "another user": {"--user", "nobody"}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRunner(t)
@@ -400,6 +410,7 @@ func TestRunSaveReport(t *testing.T) {
 
 // TestRunAsAnotherUser: root starts a program as somebody else, who has the report, too. Under sudo it is said how.
 func TestRunAsAnotherUser(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t)
 	for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(program(t, "inferscope"))} {
 		_ = os.Chmod(dir, 0o777) //nolint:gosec // a test's own

@@ -14,6 +14,7 @@ import (
 // TestScopesOfARunningProgram: a daemon that is attached later has the scopes from then on, of forked
 // children too, with their attributes, beside everything else; and --gpu off does not lose them.
 func TestScopesOfARunningProgram(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "p.py")
