@@ -27,10 +27,9 @@ func blind() []scenario {
 		{name: "lock of a file", script: step + "flock 4000", want: "lock"},
 		{name: "timer of an event loop", script: step + "aio 3000", python: true, want: "sleep"},
 		{
-			name:      "own neighbour",
-			script:    "cpu {cpu}; " + step + "native 1500\nnative 5000",
-			want:      "no-cpu",
-			neighbour: true,
+			name:   "own neighbour",
+			script: "cpu {cpu}; " + step + "native 1500\nnative 5000",
+			want:   "no-cpu",
 		},
 		{
 			name:   "Python over allocation and upload",
@@ -63,13 +62,13 @@ func blindTwins() map[string]twin {
 		"native work now and then":  fix(six+"native 5000", "faster", "native-work=3"),
 		"polling with sleeps":       fix(step, "without", "sleep"),
 		"lock of a file":            fix(step, "without", "lock"),
-		"timer of an event loop":    fix(step, "without", "sleep"),
+		"timer of an event loop":    fix(step, "without", "sleep", "without", "python-work"),
 		"own neighbour":             fix(step+"native 1500\nnative 5000", "without", "no-cpu"),
 		"Python over allocation and upload": fix(
 			step+"alloc 1 1M; python 1000; copyin 4M", "faster", "sample_token=4",
 		),
 		"batches pickled by a process": fix(
-			step+"precv 750", "faster", "serialization=4", "faster", "gc=4", "faster", "python-work=4",
+			step+"precv 750", "faster", "receive_made=4",
 		),
 		"results to a slow process": fix(step+"feed 1000", "faster", "build_batch=4"),
 	}

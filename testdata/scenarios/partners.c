@@ -207,7 +207,11 @@ void partner_feed_ready(const struct action *a) {
 
 static NOINLINE void send_results(void) {
   static char piece[PIECE];
-  if (write(sink, piece, PIECE) != PIECE) die("feed");
+  for (size_t left = PIECE; left;) { // a program that is stopped meanwhile writes a part
+    ssize_t n = write(sink, piece, left);
+    if (n <= 0) die("feed");
+    left -= (size_t)n;
+  }
 }
 
 void partner_feed(const struct action *a) {
