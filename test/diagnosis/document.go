@@ -64,7 +64,13 @@ func machine(replayed bool, lanes string) string {
 	if unix.Uname(&name) == nil {
 		release = unix.ByteSliceToString(name.Release[:])
 	}
+	release, _, _ = strings.Cut(release, "-") // what a distribution adds
 	text := fmt.Sprintf("Machine: %d CPUs, %s, Linux %s", runtime.NumCPU(), runtime.GOARCH, release)
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		const fixedPoint = 1 << 16 // SI_LOAD_SHIFT
+		text += fmt.Sprintf(", load average %.0f", float64(info.Loads[2])/fixedPoint)
+	}
 	if lanes != "1" {
 		text += ", `-lanes " + lanes + "`"
 	}
