@@ -51,6 +51,9 @@ func togetherText(m *Model, t *diagnose.Together) string {
 		}
 	}
 	p := predictionOf(&t.Gain)
+	if isOpen(&p) {
+		return ""
+	}
 	if t.Next && p.Speedup >= worthShowing {
 		return nextText(m, t) + " Both fixed: " + speedupText(&p) + limitText(&p) + "."
 	}

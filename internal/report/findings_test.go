@@ -23,4 +23,8 @@ func TestNextText(t *testing.T) {
 			t.Errorf("%s: %q", next, got)
 		}
 	}
+	open := diagnose.Gain{Speedup: 3, Low: 0.7, High: 9}
+	if got := togetherText(m, &diagnose.Together{Causes: []string{"worker", "disk"}, Next: true, Gain: open}); got != "" {
+		t.Errorf("nothing is predicted: %q", got)
+	}
 }
