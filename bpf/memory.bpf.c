@@ -23,8 +23,9 @@
 
 #define MEMORY_DEVICES 4096
 #define MEMORY_LIVE 65536
-#define MEMORY_EVERY 10000000ULL   /* ns between events of a device whose segments stay as they are */
-#define MEMORY_WINDOW 100000000ULL /* ns after which the mean is chosen anew */
+#define MEMORY_AWAITED 8192
+#define MEMORY_EVERY 10000000LL   /* ns between events of a device whose segments stay as they are */
+#define MEMORY_WINDOW 100000000LL  /* ns after which the mean is chosen anew */
 #define MEMORY_CLASSES 32
 #define MEMORY_ALL 4 /* up to so many times the budget, each is sampled: what comes seldom is followed whole */
 #define MEMORY_STACK 8192	   /* bytes of the thread's stack that are copied at most */
@@ -54,6 +55,7 @@ struct memory_device {
 	__u64 sent;	 /* ns, when the last event was sent */
 	__s64 live;	 /* samples that are not freed */
 	__u64 samples;	 /* so far */
+	__u64 tick, now; /* jiffies, and ns when they were first seen to be that many */
 	struct memory_class classes[MEMORY_CLASSES];
 };
 
@@ -133,6 +135,12 @@ const struct memory_device *export_memory_device __attribute__((unused));
 const struct memory_block *export_memory_block __attribute__((unused));
 const struct memory_record *export_memory_record __attribute__((unused));
 const struct memory_stack *export_memory_stack __attribute__((unused));
+
+/*
+ * Of how many sampled blocks with a pointer of this hash the frees are awaited, so that most frees need no look into
+ * memory_live. It may say too much, never too little: a block is counted before its allocation returns.
+ */
+__u32 memory_awaited[MEMORY_AWAITED];
 
 /* These change while the programs run. */
 volatile __u64 memory_least = 4096; /* bytes: the mean is never less */
@@ -242,6 +250,8 @@ static __noinline struct memory_device *first_call(__u64 key, __u64 before, __u6
 	d->before = before;
 	d->since = now;
 	d->sent = now;
+	d->tick = bpf_jiffies64();
+	d->now = now;
 	return d;
 }
 
@@ -358,10 +368,19 @@ static __noinline int copy_stack(struct pt_regs *ctx, struct memory_stack *s)
 	return 0;
 }
 
+/* How many sampled blocks are awaited whose pointer has this one's hash. Blocks begin at multiples of 512 bytes. */
+static __always_inline __u32 *awaited(__u64 pointer)
+{
+	__u64 i = (pointer >> 9) * 0x9e3779b97f4a7c15ULL >> 51;
+
+	return &memory_awaited[i & (MEMORY_AWAITED - 1)];
+}
+
 /* Notes that a sample is live. */
 static __noinline int note_live(struct memory_device *d, struct memory_stack *s)
 {
 	struct memory_block block;
+	__u32 *frees;
 	__u64 born; /* on the stack: before Linux 6.2 nothing of a ring may go into a map */
 
 	if (!d || !s)
@@ -369,10 +388,14 @@ static __noinline int note_live(struct memory_device *d, struct memory_stack *s)
 	born = s->record.ts;
 	block.pid = (__u64)s->record.pid << 32 | s->record.device;
 	block.pointer = s->record.pointer;
-	if (bpf_map_update_elem(&memory_live, &block, &born, BPF_ANY))
+	frees = awaited(block.pointer);
+	__sync_fetch_and_add(frees, 1);
+	if (bpf_map_update_elem(&memory_live, &block, &born, BPF_ANY)) {
+		__sync_fetch_and_add(frees, -1);
 		count(MEMORY_COUNT_FORGOTTEN);
-	else
+	} else {
 		__sync_fetch_and_add(&d->live, 1);
+	}
 	d->samples++;
 	return 0;
 }
@@ -420,6 +443,7 @@ static __noinline int free_block(struct memory_device *d, __u64 key, __u64 point
 	if (!d || !bpf_map_lookup_elem(&memory_live, &block) || bpf_map_delete_elem(&memory_live, &block))
 		return 0;
 	__sync_fetch_and_add(&d->live, -1);
+	__sync_fetch_and_add(awaited(pointer), -1);
 	r = bpf_ringbuf_reserve(&memory_records, sizeof(*r), 0);
 	if (!r) {
 		count(MEMORY_COUNT_UNFREED);
@@ -435,6 +459,18 @@ static __noinline int free_block(struct memory_device *d, __u64 key, __u64 point
 	return 0;
 }
 
+/* The time to a tick of the kernel: that of the last call in which another one was seen. A tick is one load. */
+static __always_inline __u64 roughly_now(struct memory_device *d)
+{
+	__u64 tick = bpf_jiffies64();
+
+	if (d->tick != tick) {
+		d->tick = tick;
+		d->now = bpf_ktime_get_ns();
+	}
+	return d->now;
+}
+
 /* reportMemoryUsageToProfiler(pointer, bytes, allocated, reserved, device): bytes are negative where a block is
  * freed. */
 static __always_inline int report(struct pt_regs *ctx)
@@ -442,22 +478,23 @@ static __always_inline int report(struct pt_regs *ctx)
 	__u64 key = (bpf_get_current_pid_tgid() >> 32 << 32) | (__u16)PARAM5(ctx);
 	struct memory_device *d = bpf_map_lookup_elem(&memory_devices, &key);
 	__s64 bytes = PARAM2(ctx);
-	__u64 now = bpf_ktime_get_ns();
 	struct memory_class *c;
+	__u64 now;
 	bool moved;
 
 	if (!d) {
-		d = first_call(key, PARAM3(ctx) - bytes, now);
+		d = first_call(key, PARAM3(ctx) - bytes, bpf_ktime_get_ns());
 		if (!d)
 			return 0;
 	}
+	now = roughly_now(d);
 	moved = d->reserved != PARAM4(ctx);
 	d->reserved = PARAM4(ctx);
 	d->allocated = PARAM3(ctx);
 	if (bytes < 0) {
 		__sync_fetch_and_add(&d->frees, 1);
 		__sync_fetch_and_add(&d->freed_bytes, -bytes);
-		if (d->live > 0)
+		if (d->live > 0 && *awaited(PARAM1(ctx)))
 			free_block(d, key, PARAM1(ctx));
 	} else {
 		__sync_fetch_and_add(&d->allocations, 1);
@@ -465,7 +502,7 @@ static __always_inline int report(struct pt_regs *ctx)
 		if (d->allocated > d->high)
 			d->high = d->allocated;
 		c = class_of(d, bytes);
-		if (now - c->window > MEMORY_WINDOW)
+		if ((__s64)(now - c->window) > MEMORY_WINDOW) /* another thread may have seen a later tick */
 			begin_window(c, now);
 		c->seen += bytes;
 		c->calls++;
@@ -473,8 +510,8 @@ static __always_inline int report(struct pt_regs *ctx)
 		if (c->left < 0)
 			sample(ctx, d, c);
 	}
-	if (moved || now - d->sent > MEMORY_EVERY)
-		send(d, now, (__u16)key);
+	if (moved || (__s64)(now - d->sent) > MEMORY_EVERY)
+		send(d, bpf_ktime_get_ns(), (__u16)key);
 	return 0;
 }
 

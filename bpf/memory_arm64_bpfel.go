@@ -44,6 +44,8 @@ type MemoryMemoryDevice struct {
 	Sent           uint64
 	Live           int64
 	Samples        uint64
+	Tick           uint64
+	Now            uint64
 	Classes        [32]struct {
 		_      structs.HostLayout
 		Mean   uint64
@@ -190,6 +192,7 @@ const (
 	MemoryVarExportMemoryRecord = "export_memory_record"
 	MemoryVarExportMemoryStack  = "export_memory_stack"
 	MemoryVarHaveLoop           = "have_loop"
+	MemoryVarMemoryAwaited      = "memory_awaited"
 	MemoryVarMemoryBudget       = "memory_budget"
 	MemoryVarMemoryLeast        = "memory_least"
 )
@@ -263,6 +266,7 @@ type MemoryVariableSpecs struct {
 	ExportMemoryRecord *ebpf.VariableSpec `ebpf:"export_memory_record"`
 	ExportMemoryStack  *ebpf.VariableSpec `ebpf:"export_memory_stack"`
 	HaveLoop           *ebpf.VariableSpec `ebpf:"have_loop"`
+	MemoryAwaited      *ebpf.VariableSpec `ebpf:"memory_awaited"`
 	MemoryBudget       *ebpf.VariableSpec `ebpf:"memory_budget"`
 	MemoryLeast        *ebpf.VariableSpec `ebpf:"memory_least"`
 }
@@ -318,6 +322,7 @@ type MemoryVariables struct {
 	ExportMemoryRecord *ebpf.Variable `ebpf:"export_memory_record"`
 	ExportMemoryStack  *ebpf.Variable `ebpf:"export_memory_stack"`
 	HaveLoop           *ebpf.Variable `ebpf:"have_loop"`
+	MemoryAwaited      *ebpf.Variable `ebpf:"memory_awaited"`
 	MemoryBudget       *ebpf.Variable `ebpf:"memory_budget"`
 	MemoryLeast        *ebpf.Variable `ebpf:"memory_least"`
 }

@@ -39,7 +39,7 @@ const (
 
 // What one call costs its thread, in ns, and a sample beyond that (go test -bench . ./internal/capture/memory).
 const (
-	callNS   = 650
+	callNS   = 700
 	sampleNS = 6000
 )
 
@@ -85,7 +85,7 @@ func (s *Source) apply() error {
 		}
 	}
 	if !s.open {
-		s.unfollow()
+		errs = append(errs, s.unfollow())
 	}
 	return errors.Join(errs...)
 }
@@ -149,7 +149,7 @@ func runsOf(d *bpf.MemoryMemoryDevice) overhead.Runs {
 }
 
 // unfollow forgets what is live, whose frees will not be seen.
-func (s *Source) unfollow() {
+func (s *Source) unfollow() error {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	s.take(s.feed.held)
@@ -157,4 +157,5 @@ func (s *Source) unfollow() {
 		s.programs.drop(key)
 	}
 	clear(s.feed.live)
+	return s.programs.awaitNone()
 }

@@ -137,6 +137,15 @@ func (p *programs) drop(b blockKey) {
 	) // it may be freed
 }
 
+// awaitNone forgets the hashes of blocks whose frees are awaited: those that were dropped stay counted. No probe may be on.
+func (p *programs) awaitNone() error {
+	v := p.coll.Variables[bpf.MemoryVarMemoryAwaited]
+	if err := v.Set(make([]byte, v.Size())); err != nil {
+		return fmt.Errorf("clear what frees of allocations are awaited: %w", err)
+	}
+	return nil
+}
+
 // setBudget changes how many samples of a device are taken in a tenth of a second.
 func (p *programs) setBudget(n uint64) error {
 	if err := p.coll.Variables[bpf.MemoryVarMemoryBudget].Set(n); err != nil {

@@ -252,8 +252,14 @@ func (s *Source) Forget(p *proc.Process) {
 			s.mu.Unlock()
 		}
 	}
-	if !again {
-		s.end(p.PID, clock.Monotonic())
+	if again {
+		return
+	}
+	s.end(p.PID, clock.Monotonic())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.procs) == 0 && !s.closed && s.programs.awaitNone() != nil {
+		s.failed++ // frees cost more than they need
 	}
 }
 
