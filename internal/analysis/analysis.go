@@ -134,6 +134,8 @@ func (p predictor) Together(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
 		Limit:   g.Limit,
 		Workers: g.Workers,
 		Present: g.Present,
+
+		InThread: g.InThread,
 	}, ok
 }
 

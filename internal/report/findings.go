@@ -114,6 +114,8 @@ func predictionOf(g *diagnose.Gain) whatif.Prediction {
 		Limit:   g.Limit,
 		Workers: g.Workers,
 		Present: g.Present,
+
+		InThread: g.InThread,
 	}
 }
 
@@ -182,7 +184,7 @@ func gainText(f *diagnose.Finding, before, after string) string {
 	if c, _, ok := cause.ByKey(f.Cause); ok && remedyText(c.ID) != "" {
 		text += " " + remedyText(c.ID)
 	}
-	text += workersText(&p) + limitText(&p)
+	text += threadText(&p) + workersText(&p) + limitText(&p)
 	if f.Less != nil && f.Less.Speedup >= worthShowing {
 		text += ", up to " + timesText(f.Less.Speedup) + "x if it is done once or not at all"
 	}

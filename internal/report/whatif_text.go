@@ -56,7 +56,19 @@ func predictionText(p *whatif.Prediction) string {
 	if p.Empty() {
 		return format.Clean(p.Plan) + ": no prediction: nothing that takes time in this recording is called that"
 	}
-	return fmt.Sprintf("%s: %s%s", format.Clean(p.Plan), speedupText(p), limitText(p))
+	return fmt.Sprintf("%s: %s%s%s", format.Clean(p.Plan), speedupText(p), threadText(p), limitText(p))
+}
+
+// threadText says what Python code brings that leaves its thread for another one of the same process.
+func threadText(p *whatif.Prediction) string {
+	if p.InThread == 0 || p.Speedup < worthShowing || isOpen(p) {
+		return ""
+	}
+	text := timesText(p.InThread) + "x"
+	if p.InThread < worthShowing {
+		text = "nothing"
+	}
+	return " in a process of its own, " + text + " in a thread, which shares Python's lock (GIL)"
 }
 
 // workersText says what a remedy takes of the host.

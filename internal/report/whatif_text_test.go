@@ -69,6 +69,22 @@ func TestVagueIsNoNumber(t *testing.T) {
 	}
 }
 
+// TestThreadText: of Python code that leaves its thread both ways are named where the lock makes them differ.
+func TestThreadText(t *testing.T) {
+	for want, g := range map[string]diagnose.Gain{
+		"predicted speed-up 1.50x (1.30x to 1.80x) if it runs in parallel with the rest": {},
+		"predicted speed-up 1.50x (1.30x to 1.80x) if it runs in parallel with the rest in a process of its own, 1.20x in a " +
+			"thread, which shares Python's lock (GIL)": {InThread: 1.2},
+		"predicted speed-up 1.50x (1.30x to 1.80x) if it runs in parallel with the rest in a process of its own, nothing in " +
+			"a thread, which shares Python's lock (GIL)": {InThread: 1.001},
+	} {
+		g.Speedup, g.Low, g.High = 1.5, 1.3, 1.8
+		if got := gainText(&diagnose.Finding{Cause: "python-work", Gain: &g}, "", ""); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // TestNothingIsCalledThat: a change of nothing that was recorded says nothing of the program.
 func TestNothingIsCalledThat(t *testing.T) {
 	want := "without sleep: no prediction: nothing that takes time in this recording is called that"

@@ -159,6 +159,8 @@ type Gain struct {
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
 	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own
 	Present float64 `json:"present,omitempty"` // the speed-up with the workers that there are, where it takes more
+	// InThread is the speed-up in a thread of the same Python interpreter, where it is less than in a process of its own.
+	InThread float64 `json:"in_thread,omitempty"`
 }
 
 // Evidence is one fact behind a finding.

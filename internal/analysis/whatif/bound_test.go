@@ -259,11 +259,11 @@ func TestLockOfThoseThatLeave(t *testing.T) {
 		return sc.study(t).Predict(edit(t, Overlap, "features"))
 	}
 	both := features(recordtest.Python("schedule", "/app/serve.py", 9))
-	if both.Speedup < 1.4 || both.Low > 6./5+0.01 {
+	if both.Speedup < 1.4 || both.InThread < 1.1 || both.InThread > 6./5+0.01 {
 		t.Errorf("the thread that launches runs Python: %+v", both)
 	}
 	one := features(recordtest.Native("schedule", "/app/libserve.so"))
-	if one.Low < both.Low+0.05 {
+	if one.InThread != 0 || one.Speedup < both.Speedup-0.01 {
 		t.Errorf("it runs native code: %+v, and Python: %+v", one, both)
 	}
 }

@@ -144,31 +144,28 @@ func (s *Study) ofLauncher(pid uint32) bool {
 	return false
 }
 
-// ofLock is why work that leaves its thread may bring less.
-const ofLock = "a thread of the same process shares Python's lock with the one that launches; a process of its own does not"
-
-// doubtLock widens a prediction of Python code that leaves the thread that launches down to what it brings in another
-// thread of the same interpreter: which it becomes is not known.
-func (s *Study) doubtLock(p *Prediction, edits []Edit, h how) {
-	if !slices.ContainsFunc(edits, Edit.leavesThread) {
+// inThread says of Python code that leaves the thread that launches what it brings in another thread of the same
+// interpreter, where that is clearly less than in a process of its own: which it becomes is not known.
+func (s *Study) inThread(p *Prediction, edits []Edit, h how) {
+	const less = 1.05
+	if !s.movesPython(edits, h) {
 		return
 	}
-	if low := s.speedup(max(s.locked(edits, h), p.After)); low < p.Low {
-		p.Low, p.Because = low, ofLock
+	if by := s.speedup(max(s.locked(edits, h), p.After)); less*by < p.Speedup {
+		p.InThread = by
 	}
 }
 
-// leavesThread reports whether an edit takes computing off its thread, which does it no less for that.
-func (e Edit) leavesThread() bool {
-	switch {
-	case e.Verb == Overlap:
-		return true
-	case e.Verb != Without:
-		return false
-	}
-	switch e.Cause {
-	case cause.PythonWork, cause.Preprocessing, cause.Serialization:
-		return true
+// movesPython reports whether edits take Python code off its thread, which does it no less for that.
+func (s *Study) movesPython(edits []Edit, h how) bool {
+	for _, p := range s.parts {
+		plan := p.graph.Unchanged()
+		s.change(edits, h, p.graph, plan)
+		for i := range p.graph.Whats {
+			if p.graph.Whats[i].Locked && plan.Changes[i].Apart != 0 && plan.Changes[i].Scale > 0 {
+				return true
+			}
+		}
 	}
 	return false
 }

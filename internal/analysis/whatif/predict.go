@@ -23,6 +23,9 @@ type Prediction struct {
 	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own; 0: it takes none, or more than were tried
 	// of Workers above 1: the speed-up with the workers that there are, which always have something to do
 	Present float64 `json:"present,omitempty"`
+	// of Python code that leaves its thread for a process of its own: the speed-up in a thread of the same interpreter,
+	// whose lock it shares with the one that launches; 0: no less
+	InThread float64 `json:"in_thread,omitempty"`
 }
 
 // Empty reports whether nothing of the recording is what the plan is about, so that it says nothing of the program.
@@ -54,7 +57,7 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 	s.interval(&p, edits, h)
 	s.bounded(&p, edits, h)
 	s.doubtThreads(&p, edits)
-	s.doubtLock(&p, edits, h)
+	s.inThread(&p, edits, h)
 	return p
 }
 
