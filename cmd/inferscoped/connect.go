@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -59,6 +60,13 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		if activity != nil {
 			sources = append(sources, activity)
 		}
+		// The kernel takes as long to verify the programs for requests as all others: beside them.
+		served := make(chan []daemon.Source, 1)
+		if f.requests {
+			go func() { served <- requests(linkHolder, source.Mode(), logger) }()
+		} else {
+			served <- nil
+		}
 		var stacks daemon.Source
 		if settings.CPUSamplingHz > 0 {
 			stacks = samples(profile.Options{
@@ -70,16 +78,14 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		if f.memory {
 			sources = append(sources, allocations(rings, linkHolder, source.Mode(), stacks, logger)...)
 		}
-		if f.requests {
-			sources = append(sources, requests(linkHolder, source.Mode(), logger)...)
-		}
+		var others []daemon.Source
 		if f.sensors {
-			sources = append(sources, nvml.New(nvml.Options{}))
+			others = append(others, nvml.New(nvml.Options{}))
 		}
 		if f.scheduling {
-			sources = append(sources, waits(rings, f, logger)...)
+			others = append(others, waits(rings, f, logger)...)
 		}
-		return sources, nil
+		return slices.Concat(sources, <-served, others), nil
 	}
 }
 
