@@ -239,8 +239,10 @@ const (
 )
 
 // candidates waits until a thread that was not refused before has called CUDA, and returns
-// such threads, the best first. One that calls for the first time is told of at once: it may not live for long.
+// such threads, the best first. One that calls for the first time is told of at once: it may not live for long. Where
+// only threads that were refused call it fails with errAllRefused.
 func (t *stopPoint) candidates(ctx context.Context, refused map[int]error) ([]caller, error) {
+	until := time.Now().Add(lookRefused)
 	for wait := firstLook; ctx.Err() == nil; wait = min(2*wait, lastLook) {
 		c, err := t.newcomer(wait)
 		if err == nil && refused[c.tid] == nil {
@@ -253,9 +255,13 @@ func (t *stopPoint) candidates(ctx context.Context, refused map[int]error) ([]ca
 		if err != nil {
 			return nil, err
 		}
+		calls := len(all) > 0
 		all = slices.DeleteFunc(all, func(c caller) bool { return refused[c.tid] != nil })
 		if len(all) > 0 {
 			return all, nil
+		}
+		if calls && time.Now().After(until) {
+			return nil, errAllRefused
 		}
 	}
 	return nil, ctx.Err()

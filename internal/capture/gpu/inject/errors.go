@@ -24,6 +24,7 @@ var (
 	ErrMoved      = errors.New("the process kept changing")
 	ErrPreceded   = errors.New("the image has come into the process by itself")
 	errNotCalled  = errors.New("the thread made no CUDA call in time")
+	errAllRefused = errors.New("all threads that call CUDA were refused")
 	errWrongPlace = errors.New("the thread was stopped elsewhere")
 )
 

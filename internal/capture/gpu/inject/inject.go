@@ -108,6 +108,9 @@ const (
 	// maxBlocked is how often a thread is tried that blocks all signals: each does when it begins and when it ends
 	// (glibc).
 	maxBlocked = 3
+	// lookRefused is for how long threads that were refused are watched for another one that calls, and restRefused how
+	// long it is waited before the next time.
+	lookRefused, restRefused = 300 * time.Millisecond, 3 * time.Second
 	// maxRefused bounds how many threads are looked at that have no stack that can be used.
 	maxRefused = 1 << 12
 )
@@ -134,12 +137,37 @@ func (in *Injector) load(ctx context.Context, p *proc.Process, image *Image) (Re
 	}
 	plan.step("armed")
 	plan.reuse()
-	result, err := plan.run(ctx)
+	result, err := in.run(ctx, plan)
 	if err != nil {
 		err = errors.Join(err, plan.give())
 	}
-	in.takeOff(plan.stopPoint)
+	if plan.stopPoint != nil {
+		in.takeOff(plan.stopPoint)
+	}
 	return result, err
+}
+
+// run tries threads until one has brought the image in. While all that call CUDA have been refused, each of their calls
+// would pay for the probe: they are looked at for a moment at a time.
+func (in *Injector) run(ctx context.Context, plan *plan) (Result, error) {
+	refused := map[int]error{}
+	for {
+		result, err := plan.run(ctx, refused)
+		if !errors.Is(err, errAllRefused) {
+			return result, err
+		}
+		in.takeOff(plan.stopPoint)
+		plan.stopPoint = nil
+		select {
+		case <-ctx.Done():
+			return Result{}, plan.idle(refused, ctx.Err())
+		case <-time.After(restRefused):
+		}
+		if plan.stopPoint, err = in.setStopPoint(plan.process); err != nil {
+			return Result{}, err
+		}
+		plan.step("armed")
+	}
 }
 
 // takeOff takes a trap's probes off, while the image, which hears nothing until whoever brought it in knows that it is
@@ -190,11 +218,13 @@ type plan struct {
 	last      error       // why the last of them failed
 }
 
-// run tries one thread after the other.
-func (pl *plan) run(ctx context.Context) (Result, error) {
-	refused := map[int]error{}
+// run tries one thread after the other, but for those that were refused.
+func (pl *plan) run(ctx context.Context, refused map[int]error) (Result, error) {
 	for {
 		candidates, err := pl.stopPoint.candidates(ctx, refused)
+		if errors.Is(err, errAllRefused) {
+			return Result{}, err
+		}
 		if err != nil {
 			return Result{}, pl.idle(refused, err)
 		}

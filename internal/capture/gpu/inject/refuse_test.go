@@ -3,6 +3,7 @@
 package inject
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,6 +106,48 @@ func TestRefused(t *testing.T) {
 			v.finish()
 		})
 	}
+}
+
+// Where no thread that calls CUDA can be used, its calls do not pay for a probe all of the time.
+func TestRefusedAreLeftAlone(t *testing.T) {
+	if runtime.GOARCH == "arm64" {
+		t.Skip("libc makes no stacks below 128 kB there")
+	}
+	in := newInjector(t)
+	var lock sync.Mutex
+	var steps []string
+	in.step = func(name string) {
+		lock.Lock()
+		defer lock.Unlock()
+		if name == "armed" || name == "coming off" {
+			steps = append(steps, name)
+		}
+	}
+	v, im := start(t, "--stack", "65536"), testImage(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	over := make(chan error, 1)
+	go func() {
+		_, err := in.Load(ctx, v.process, im)
+		over <- err
+	}()
+	seen := func() []string {
+		lock.Lock()
+		defer lock.Unlock()
+		return slices.Clone(steps)
+	}
+	for end := time.Now().Add(20 * time.Second); len(seen()) < 4 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	if err := <-over; err == nil {
+		t.Error("a thread with too small a stack was used")
+	}
+	if got := seen(); len(got) < 4 || !slices.Equal(got[:4], []string{"armed", "coming off", "armed", "coming off"}) {
+		t.Errorf("the probes went on and off as %v", got)
+	}
+	v.unharmed()
+	v.finish()
 }
 
 func TestRefusedStatic(t *testing.T) {
