@@ -46,8 +46,9 @@ type launches struct {
 	pid        uint32
 	on, period time.Duration
 	attacher   *uprobe.Attacher
-	changed    chan struct{} // of mode or libraries; holds one
-	done       chan struct{} // closed when the goroutine has ended
+	spent      func() time.Duration // what launches have cost the process so far
+	changed    chan struct{}        // of mode or libraries; holds one
+	done       chan struct{}        // closed when the goroutine has ended
 
 	work      sync.Mutex // held while the kernel puts probes on or takes them off
 	libraries []*launchSites
@@ -68,9 +69,10 @@ type launchSites struct {
 	told       bool               // that some cannot be probed
 }
 
-func newLaunches(pid uint32, attacher *uprobe.Attacher, o Options, mode LaunchMode) *launches {
+func newLaunches(pid uint32, s *Source, mode LaunchMode) *launches {
 	l := &launches{
-		pid: pid, on: o.LaunchesFor, period: o.LaunchesEvery, attacher: attacher, mode: mode,
+		pid: pid, on: s.opts.LaunchesFor, period: s.opts.LaunchesEvery, attacher: s.attacher, mode: mode,
+		spent:   func() time.Duration { return s.counted.launches(pid) },
 		changed: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	go l.run()
@@ -157,6 +159,7 @@ func (l *launches) want() (LaunchMode, bool) {
 // window leaves the probes on for a while, and off for the rest of the period, or
 // returns earlier when something was changed.
 func (l *launches) window() {
+	opened, before := time.Now(), l.spent()
 	if l.pause(l.on) {
 		return
 	}
@@ -164,11 +167,27 @@ func (l *launches) window() {
 	l.detachAll()
 	// Perf events take 0.1 s each to remove, all the others 30 ms together; meanwhile
 	// the program pays for them. So the slow ones come more rarely than was asked for.
-	l.pause(max(l.period-l.on, rarely*time.Since(began)))
+	if l.pause(max(l.period-l.on, rarely*time.Since(began))) {
+		return
+	}
+	l.pause(longer(time.Since(opened), l.spent()-before)) // what the window cost has been counted by now
 }
 
 // rarely is for how much longer than it took to remove them the probes stay off.
 const rarely = 9
+
+// Launches take at most one part in maxShare of a program's time where they are seen in windows, but one comes at least
+// every maxPeriod.
+const (
+	maxShare  = 100
+	maxPeriod = 30 * time.Second
+)
+
+// longer returns how much longer than it has been since its beginning the next window is waited for, where the last one
+// cost so much.
+func longer(since, cost time.Duration) time.Duration {
+	return max(0, min(cost*maxShare, maxPeriod)-since)
+}
 
 // pause reports whether something was changed meanwhile.
 func (l *launches) pause(d time.Duration) bool {
@@ -324,7 +343,7 @@ func (s *Source) launchesOf(p *proc.Process) *launches {
 	known := s.process(p)
 	if known.launches == nil {
 		mode := cmp.Or(s.wanted[p.ID()], s.opts.Launches, LaunchesOn)
-		known.launches = newLaunches(p.PID, s.attacher, s.opts, mode)
+		known.launches = newLaunches(p.PID, s, mode)
 	}
 	return known.launches
 }

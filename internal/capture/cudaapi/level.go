@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
@@ -127,8 +128,14 @@ func (s *Source) Complete(to uint64) []event.Event { return s.attacher.Skipped(t
 // counted counts the calls of processes.
 type counted struct {
 	mu    sync.Mutex
-	byPID map[uint32]*overhead.Runs
+	byPID map[uint32]*spent
 	all   overhead.Runs
+}
+
+// spent is what was counted of a process.
+type spent struct {
+	overhead.Runs
+	entries uint64 // ns of them that calls took of which the entry alone is seen: launches
 }
 
 // maxCounted bounds the processes whose calls are counted apart.
@@ -139,7 +146,7 @@ func (s *Source) Observe(batch []event.Event) {
 	c := &s.counted
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var last *overhead.Runs
+	var last *spent
 	pid := uint32(0)
 	for i := range batch {
 		n, ns := costOf(&batch[i])
@@ -151,20 +158,33 @@ func (s *Source) Observe(batch []event.Event) {
 			last = c.of(pid)
 		}
 		last.Count, last.NS = last.Count+n, last.NS+ns
+		if batch[i].Kind == event.Call && batch[i].Flags&event.Timed == 0 {
+			last.entries += ns
+		}
 		c.all.Count, c.all.NS = c.all.Count+n, c.all.NS+ns
 	}
 }
 
-func (c *counted) of(pid uint32) *overhead.Runs {
+func (c *counted) of(pid uint32) *spent {
 	if c.byPID == nil || len(c.byPID) >= maxCounted {
-		c.byPID = map[uint32]*overhead.Runs{}
+		c.byPID = map[uint32]*spent{}
 	}
 	r := c.byPID[pid]
 	if r == nil {
-		r = &overhead.Runs{}
+		r = &spent{}
 		c.byPID[pid] = r
 	}
 	return r
+}
+
+// launches returns what seeing the launches of a process has cost it so far.
+func (c *counted) launches(pid uint32) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.byPID[pid]; r != nil {
+		return time.Duration(r.entries)
+	}
+	return 0
 }
 
 // costOf returns how many calls an event tells of, and what seeing them cost; none where no probe did.
@@ -190,7 +210,7 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 		return c.all
 	}
 	if r := c.byPID[pid]; r != nil {
-		return *r
+		return r.Runs
 	}
 	return overhead.Runs{}
 }
