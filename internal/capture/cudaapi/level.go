@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/cuda"
@@ -135,7 +136,22 @@ type counted struct {
 // spent is what was counted of a process.
 type spent struct {
 	overhead.Runs
-	entries uint64 // ns of them that calls took of which the entry alone is seen: launches
+	entries uint64 // ns that calls took of which the entry alone is seen: launches
+	due     uint64 // ns of entries that are not in Runs yet
+	told    uint64 // ns: when Runs was last asked for
+}
+
+// spread is over how long what a window of launches cost is told: a governor that looks once a second would take each
+// for a storm, and reduce what costs nothing.
+const spread = 4_000_000_000
+
+// release moves of what is due as much as the time since the last call has come for.
+func (s *spent) release(now uint64) {
+	if s.told != 0 && now > s.told {
+		out := uint64(float64(s.due) * min(1, float64(now-s.told)/spread))
+		s.due, s.NS = s.due-out, s.NS+out
+	}
+	s.told = now
 }
 
 // maxCounted bounds the processes whose calls are counted apart.
@@ -157,9 +173,11 @@ func (s *Source) Observe(batch []event.Event) {
 			pid = batch[i].PID
 			last = c.of(pid)
 		}
-		last.Count, last.NS = last.Count+n, last.NS+ns
+		last.Count += n
 		if batch[i].Kind == event.Call && batch[i].Flags&event.Timed == 0 {
-			last.entries += ns
+			last.entries, last.due = last.entries+ns, last.due+ns
+		} else {
+			last.NS += ns
 		}
 		c.all.Count, c.all.NS = c.all.Count+n, c.all.NS+ns
 	}
@@ -210,6 +228,7 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 		return c.all
 	}
 	if r := c.byPID[pid]; r != nil {
+		r.release(clock.Monotonic())
 		return r.Runs
 	}
 	return overhead.Runs{}

@@ -33,3 +33,19 @@ func TestPeriod(t *testing.T) {
 		}
 	}
 }
+
+// TestLaunchesAreToldOverTime: what a window of launches cost is no storm to who looks once a second, and is told in the
+// end.
+func TestLaunchesAreToldOverTime(t *testing.T) {
+	const second = 1_000_000_000
+	s := spent{told: second, due: 40_000_000}
+	var most, sum uint64
+	for at := uint64(2); at < 30; at++ {
+		before := s.NS
+		s.release(at * second)
+		most, sum = max(most, s.NS-before), sum+s.NS-before
+	}
+	if most > 10_000_000 || sum < 39_000_000 || sum+s.due != 40_000_000 {
+		t.Errorf("%d ns at once, %d of 40,000,000 in 28 s, %d due", most, sum, s.due)
+	}
+}
