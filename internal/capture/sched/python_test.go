@@ -37,6 +37,7 @@ func pythonVictim(t *testing.T, args ...string) (*waiter, *daemon.Daemon) {
 		t.Skip("needs python3")
 	}
 	v := run(t, exec.Command(python, append([]string{"../../../testdata/waiters/gil.py"}, args...)...))
+	v.beforeOthers()
 	samples, err := profile.New(
 		profile.Options{Hz: profile.DefaultHz, Switches: profile.DefaultSwitch, Helper: []string{"/proc/self/exe"}},
 	)
@@ -51,7 +52,7 @@ func pythonVictim(t *testing.T, args ...string) (*waiter, *daemon.Daemon) {
 func proven(t *testing.T, v *waiter, d *daemon.Daemon, shows func(s *cpu.Summary) error) *cpu.Summary {
 	t.Helper()
 	var missing error
-	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
 		time.Sleep(2 * time.Second)
 		recording, err := d.Record(context.Background(), api.Asker{Any: true}, v.pid, 2*time.Second, 0)
 		if err != nil {
