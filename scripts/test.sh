@@ -51,11 +51,11 @@ scripts/tools.sh gofumpt kubeconform pytools
 step build scripts/build.sh
 step build-arm64 env GOARCH=arm64 go build ./...
 step cudasim scripts/cudasim.sh
-# These wait for a package index most of the time: beside what follows, up to the Go tests.
+# These wait for a package index most of the time, or use one CPU: beside what follows, up to the Go tests.
 step python-install python3 python/tests/test_install.py &
+step check-generate scripts/generate.sh --check &
 [ -z "$all" ] || step judges scripts/test-judges.sh &
 [ -z "$all" ] || step browser-driver scripts/browser-driver.sh &
-step check-generate scripts/generate.sh --check
 step check-web scripts/web.sh --check
 step python python3 python/tests/test_scope.py
 step python-gpu-checks python3 test/gpu/twins_test.py
