@@ -17,7 +17,7 @@ BENCH ?= .
 OUT ?= build/gpu
 export VERSION PKG BENCH OUT
 
-.PHONY: help build package image generate check-generate cudasim demo test test-go bench bench-cost bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt count web check-web test-browser clean test-starved test-all
+.PHONY: help build package image generate check-generate cudasim demo test test-go bench bench-cost bench-paired bench-go bench-recordings bench-diagnosis bench-whatif test-cycles test-gpu test-kernels test-torch test-judges fuzz lint fmt count web check-web test-browser clean test-starved test-all
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ bench: ## what watching costs on this machine, as one table (asks for root)
 
 bench-cost: ## what each source adds to programs that switch threads, launch, allocate: a table for docs/examples/cost.md (root, 6 minutes; COST=PATTERN for some rows)
 	@scripts/bench.sh cost
+
+bench-paired: ## benchmarks of commits BEFORE and AFTER (HEAD) in turns: CPU time of an operation, with intervals
+	@scripts/bench.sh paired -before "$(BEFORE)" -after "$(or $(AFTER),HEAD)" -bench "$(or $(BENCH),.)"
 
 bench-go: ## the Go benchmarks of PKG that match BENCH
 	@scripts/bench.sh go

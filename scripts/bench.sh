@@ -2,10 +2,17 @@
 # Measures what probes cost and holds it against the goals: one table, in under 3 minutes (test/bench; root).
 # With "go" as argument, or with BENCH=PATTERN: the Go benchmarks of PKG that match BENCH instead. With "recordings":
 # recordings written and read, exports of a million events and imports, a line each. With "cost": what each source adds.
+# With "paired" and arguments of scripts/benchpaired: the benchmarks of two commits, in turns.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go
 cd "$ROOT"
+
+if [ "${1:-}" = paired ]; then
+	shift
+	go run ./scripts/benchpaired "$@"
+	exit
+fi
 
 if [ "${1:-}" = go ] || [ "${BENCH:-.}" != . ]; then
 	scripts/install-deps.sh demo
