@@ -128,7 +128,8 @@ func build(ctx context.Context, folder string, trees [2]string, folders, bench s
 	}
 	var sides [2]side
 	var names [2][]string
-	for i, f := range []string{older, newer} {
+	for i := range sides {
+		f := where(trees[i], older, newer)
 		sides[i] = side{
 			binary: filepath.Join(folder, fmt.Sprintf("%s-%d.test", strings.ReplaceAll(newer, "/", "-"), i)),
 			folder: filepath.Join(trees[i], f),
@@ -154,6 +155,14 @@ func build(ctx context.Context, folder string, trees [2]string, folders, bench s
 		}
 	}
 	return pairs, nil
+}
+
+// where returns the folder of a package that was moved, in a tree from before that or after.
+func where(tree, older, newer string) string {
+	if _, err := os.Stat(filepath.Join(tree, newer)); err != nil {
+		return older
+	}
+	return newer
 }
 
 var line = regexp.MustCompile(`(?m)^Benchmark(\S+)-` + processes + `\s+(\d+)\s+\S+ ns/op`)
