@@ -59,10 +59,10 @@ bench-go: ## the Go benchmarks of PKG that match BENCH
 bench-recordings: ## recordings written and read, bytes an event, exports of a million events, imports (a minute)
 	@scripts/bench.sh recordings
 
-bench-diagnosis: ## programs with planted causes against what is found in them: tables in docs/accuracy.md (root, 15 minutes)
+bench-diagnosis: ## programs with planted causes against what is found in them: tables in docs/examples/simulator.md (root, 15 minutes)
 	@scripts/bench-diagnosis.sh
 
-bench-whatif: ## programs and their fixed twins: predicted against measured speed-ups, tables in docs/accuracy.md (root, 35 minutes)
+bench-whatif: ## programs and their fixed twins: predicted against measured speed-ups, tables in docs/examples/simulator.md (root, 35 minutes)
 	@scripts/bench-whatif.sh
 
 fuzz: ## each fuzz test for FUZZTIME (default 10s), guided and in a flood; prints how often each ran

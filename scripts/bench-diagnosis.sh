@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Measures the accuracy of the diagnosis: runs all programs of test/diagnosis under the real daemon, one after the other
-# (root, 15 minutes). Prints a row for each program and replaces the section "bench-diagnosis" of docs/accuracy.md with
-# a summary. Fails below the goals. Arguments replace the defaults (-all -doc docs/accuracy.md): -only 3,17; -keep
-# FOLDER; -replay FOLDER; -doc FILE; -lanes N: N programs at once, each on its own CPUs; -pin LEVELS: sources fixed at
-# levels and no overhead governor, to see what a level loses: -pin samples=49, -pin 'samples=off,scheduling=off'
-# (inferscoped --pin-level lists all levels when it does not understand one).
+# (root, 15 minutes). Prints a row for each program and replaces the section "bench-diagnosis" of
+# docs/examples/simulator.md with a summary. Fails below the goals. Arguments replace the defaults (-all -doc
+# docs/examples/simulator.md): -only 3,17; -keep FOLDER; -replay FOLDER; -doc FILE (absolute); -lanes N: N programs at
+# once, each on its own CPUs; -pin LEVELS: sources fixed at levels and no overhead governor, to see what a level loses:
+# -pin samples=49, -pin 'samples=off,scheduling=off' (inferscoped --pin-level lists all levels when it does not
+# understand one).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go
@@ -17,6 +18,6 @@ make -s -C "$ROOT/testdata/scenarios"
 # Everything is built before root comes in, so that no file of root's is left in a person's caches.
 cd "$ROOT/test/diagnosis"
 go test -c -o "$ROOT/build/diagnosis.test" .
-what=(-all -doc "$ROOT/docs/accuracy.md")
+what=(-all -doc "$ROOT/docs/examples/simulator.md")
 [ $# = 0 ] || what=("$@")
 as_root "$ROOT/build/diagnosis.test" -test.run 'TestDiagnosis$' -test.v -test.timeout 60m -daemon "$BIN/inferscoped" "${what[@]}"

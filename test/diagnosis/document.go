@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sections of docs/accuracy.md that a command writes. Each stands between two markers, and only what is between
+// The sections of docs/examples/simulator.md that a command writes. Each stands between two markers, and only what is between
 // them is replaced.
 const (
 	diagnosisSection = "bench-diagnosis"

@@ -58,9 +58,9 @@ func TestDocumentFile(t *testing.T) {
 	}
 }
 
-// TestDocumentOfTheProject: docs/accuracy.md has a place for what the benchmarks write.
+// TestDocumentOfTheProject: docs/examples/simulator.md has a place for what the benchmarks write.
 func TestDocumentOfTheProject(t *testing.T) {
-	text, err := os.ReadFile("../../docs/accuracy.md")
+	text, err := os.ReadFile("../../docs/examples/simulator.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import "github.com/inferscope/inferscope/internal/analysis/cause"
 const residue = 0.01
 
 // Model errors are shares of the remaining time by which 9 of 10 predictions are off even where every name is right,
-// from the tables in docs/accuracy.md and docs/examples/h200.md: what changes does not change alone.
+// from the tables in docs/examples/simulator.md and docs/examples/h200.md: what changes does not change alone.
 const (
 	// A wait or a call goes, or a function takes less: all else stays as it was.
 	modelPlain = 0.09
