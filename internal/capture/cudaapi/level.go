@@ -136,8 +136,8 @@ type counted struct {
 // spent is what was counted of a process.
 type spent struct {
 	overhead.Runs
-	entries uint64 // ns that calls took of which the entry alone is seen: launches
-	due     uint64 // ns of entries that are not in Runs yet
+	entries uint64 // ns that seeing launches took: only their entry is probed
+	due     uint64 // ns, the part of entries that Runs does not have yet
 	told    uint64 // ns: when Runs was last asked for
 }
 

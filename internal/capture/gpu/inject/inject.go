@@ -108,8 +108,8 @@ const (
 	// maxBlocked is how often a thread is tried that blocks all signals: each does when it begins and when it ends
 	// (glibc).
 	maxBlocked = 3
-	// lookRefused is for how long threads that were refused are watched for another one that calls, and restRefused how
-	// long it is waited before the next time.
+	// Once all threads that call CUDA were refused, calls are watched for lookRefused, for the sake of another thread, and
+	// left alone for restRefused.
 	lookRefused, restRefused = 300 * time.Millisecond, 3 * time.Second
 	// maxRefused bounds how many threads are looked at that have no stack that can be used.
 	maxRefused = 1 << 12
