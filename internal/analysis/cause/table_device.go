@@ -123,16 +123,20 @@ func imbalanceRows() []Cause {
 	return []Cause{
 		{
 			ID: Imbalance, Key: "imbalance", Title: "GPUs have different amounts of work in a step", Group: OnGPU,
-			Means: "Between two collective operations one GPU computes longer than the others, not always the same one, and " +
+			Means: "Between two collective operations one GPU computes longer than the others, not always the " +
+				"same one, and " +
 				"the others wait for it in the next operation. A step takes as long as its largest part.",
-			Proves: "Between collective operations of all ranks, the ranks that waited ran kernels for less time, by about " +
+			Proves: "Between collective operations of all ranks, the ranks that waited ran kernels for less " +
+				"time, by about " +
 				"as much as they waited.",
-			Refutes: "One rank that is always last (straggler); ranks that compute for as long as the others and come late " +
+			Refutes: "One rank that is always last (straggler); ranks that compute for as long as the others " +
+				"and come late " +
 				"because of their CPUs.",
 			Changes: []Change{
 				{
 					Code,
-					"Give each rank the same number of tokens instead of the same number of samples or requests: sort and " +
+					"Give each rank the same number of tokens instead of the same number of samples or " +
+						"requests: sort and " +
 						"pack sequences by length",
 					"",
 				},
@@ -157,23 +161,29 @@ func pipelineRows() []Cause {
 		{
 			ID: PipelineBubble, Key: "pipeline-bubble", Title: "a GPU waits until another GPU has done its part",
 			Group: HostWaits,
-			Means: "Each GPU has a part of the model, and what one computes the next one needs: while one works, the others " +
+			Means: "Each GPU has a part of the model, and what one computes the next one needs: while one " +
+				"works, the others " +
 				"have nothing to do. With one batch at a time, of n GPUs 1 works.",
-			Proves: "Work that was launched in time and whose stream waits for an event of another GPU's stream; or the " +
-				"thread that launches waits for another GPU, which works meanwhile; or a send or receive of NCCL, or a " +
+			Proves: "Work that was launched in time and whose stream waits for an event of another GPU's " +
+				"stream; or the " +
+				"thread that launches waits for another GPU, which works meanwhile; or a send or receive of " +
+				"NCCL, or a " +
 				"collective after it, that the other rank has not come to and works, or waits for one that does.",
-			Refutes: "A GPU that works on another batch meanwhile: then it is not idle. Ranks that wait for one whose GPU " +
+			Refutes: "A GPU that works on another batch meanwhile: then it is not idle. Ranks that wait for one " +
+				"whose GPU " +
 				"has nothing to do, or for the transfer itself: that is straggler or exposed-communication.",
 			Changes: []Change{
 				{
 					Code,
-					"Cut each batch into micro-batches and keep as many under way as there are stages, so that all GPUs work " +
+					"Cut each batch into micro-batches and keep as many under way as there are stages, so that " +
+						"all GPUs work " +
 						"at once",
 					"",
 				},
 				{
 					inCUDA,
-					"Queue the work of all GPUs before the thread waits for one: let streams wait for events of the other GPU's " +
+					"Queue the work of all GPUs before the thread waits for one: let streams wait for events of " +
+						"the other GPU's " +
 						"stream, and read results late",
 					"stage<<<grid, block, 0, first>>>(batch);\ncudaEventRecord(done, first);\n" +
 						"cudaStreamWaitEvent(second, done, 0);  // instead of cudaStreamSynchronize(first)",
@@ -185,7 +195,8 @@ func pipelineRows() []Cause {
 				},
 				{
 					inPyTorch,
-					"Where the model fits on one GPU, give each GPU a whole copy and batches of its own instead of spreading " +
+					"Where the model fits on one GPU, give each GPU a whole copy and batches of its own instead " +
+						"of spreading " +
 						"layers (device_map=\"auto\" does that)",
 					"model = AutoModelForCausalLM.from_pretrained(name, device_map={\"\": rank})",
 				},

@@ -114,7 +114,8 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 			Changes: []Change{
 				{
 					inPyTorch,
-					"Prepare the next batch while the GPU works on this one: a DataLoader with workers does that for you",
+					"Prepare the next batch while the GPU works on this one: a DataLoader with workers does " +
+						"that for you",
 					fmt.Sprintf(
 						"loader = DataLoader(dataset, batch_size=32, num_workers=%d, prefetch_factor=2,\n"+
 							"                    pin_memory=True, persistent_workers=True)",
@@ -155,7 +156,8 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 		{
 			ID: Serialization, Key: "serialization", Title: "objects are pickled or unpickled, JSON is written or parsed",
 			Group: CPUWork,
-			Means: "Objects are turned into bytes or text or back, mostly to send them to another process or to a client, " +
+			Means: "Objects are turned into bytes or text or back, mostly to send them to another process or to " +
+				"a client, " +
 				"while the GPU has nothing to do.",
 			Proves: "Samples of the thread that the GPU waits for show pickle, cloudpickle, multiprocessing's " +
 				"reduction, torch.save and torch.load, or code that writes or parses JSON.",
@@ -168,7 +170,8 @@ func bytesRows(cpus int) []Cause { //nolint:funlen // a table
 				},
 				{
 					inPython,
-					"Parse JSON with orjson or msgspec, which take a fraction of the time, or let clients send numbers as " +
+					"Parse JSON with orjson or msgspec, which take a fraction of the time, or let clients send " +
+						"numbers as " +
 						"bytes",
 					"request = orjson.loads(body)\n# or, without parsing:\n" +
 						"scores = torch.frombuffer(bytearray(body), dtype=torch.float32)",

@@ -23,8 +23,10 @@ func ofRequests() []Cause { //nolint:funlen // a table
 			Proves: "The engine's messages: when it put a request into its queue and when into a batch, how many " +
 				"requests waited, and that it made steps meanwhile. Without them: the HTTP requests themselves, of " +
 				"which never more than a certain number had tokens at a time while others had none.",
-			Refutes: "A KV cache that is full (kv-cache), an engine that does nothing while requests wait, and requests " +
-				"that are held in front of an empty queue (low-batch). Without the engine's messages these cannot be told " +
+			Refutes: "A KV cache that is full (kv-cache), an engine that does nothing while requests wait, and " +
+				"requests " +
+				"that are held in front of an empty queue (low-batch). Without the engine's messages these " +
+				"cannot be told " +
 				"from those in the queue.",
 			Changes: []Change{
 				{
@@ -38,23 +40,30 @@ func ofRequests() []Cause { //nolint:funlen // a table
 		},
 		{
 			Key: LowBatch, Title: "a limit in front of the engine keeps its batch small", Group: Requests,
-			Means: "Something in the API server lets only so many requests through to the engine at a time: a semaphore, " +
+			Means: "Something in the API server lets only so many requests through to the engine at a time: a " +
+				"semaphore, " +
 				"a lock, a pool of threads. The others are read and held, though the engine has room for them.",
-			Proves: "The engine's messages: it never has more than a certain number of requests, others are held before " +
-				"they are sent to it all that while, and each is sent when another one ends. The engine's own queue is " +
+			Proves: "The engine's messages: it never has more than a certain number of requests, others are " +
+				"held before " +
+				"they are sent to it all that while, and each is sent when another one ends. The engine's own " +
+				"queue is " +
 				"empty, and the API server's thread hardly runs.",
-			Refutes: "Requests in the engine's queue: it is full, and they wait for it (queueing). A thread that runs " +
-				"meanwhile (api-server). Requests that wait for something else of their own, whatever the engine has. A small " +
+			Refutes: "Requests in the engine's queue: it is full, and they wait for it (queueing). A thread " +
+				"that runs " +
+				"meanwhile (api-server). Requests that wait for something else of their own, whatever the " +
+				"engine has. A small " +
 				"batch while nobody waits is only a small load, and no cause.",
 			Changes: []Change{
 				{
 					inPython,
-					"Let as many requests through as the engine may have in a batch, or all: its own queue is made for them",
+					"Let as many requests through as the engine may have in a batch, or all: its own queue is " +
+						"made for them",
 					"limit = asyncio.Semaphore(256)  # at least the engine's --max-num-seqs",
 				},
 				{
 					inServing,
-					"Look for a limit on requests in progress: of the web framework, of its pool of threads, of a middleware",
+					"Look for a limit on requests in progress: of the web framework, of its pool of threads, of " +
+						"a middleware",
 					"",
 				},
 			},
@@ -86,9 +95,11 @@ func ofRequests() []Cause { //nolint:funlen // a table
 		},
 		{
 			Key: Preemption, Title: "running requests are taken out of the batch and computed again", Group: Requests,
-			Means: "The KV cache is full in the midst of answers: the engine drops what it has computed of a request, " +
+			Means: "The KV cache is full in the midst of answers: the engine drops what it has computed of a " +
+				"request, " +
 				"lets it wait, and computes its prompt and its tokens so far once more.",
-			Proves: "The engine's messages: how often it preempted which request; and the longest gap in the streams of " +
+			Proves: "The engine's messages: how often it preempted which request; and the longest gap in the " +
+				"streams of " +
 				"these requests, beyond a usual gap.",
 			Refutes: "Requests that wait before their first token only (kv-cache, queueing).",
 			Changes: []Change{
@@ -107,8 +118,10 @@ func ofRequests() []Cause { //nolint:funlen // a table
 		},
 		{
 			Key: Detokenizer, Title: "the detokenizer process holds answers up", Group: Requests,
-			Means:   "The engine has made a token, but the process that makes text of it (SGLang's detokenizer) is behind. It is one thread for all requests.",
-			Proves:  "The messages between the processes: the time from the engine's last token of a request to the detokenizer's last text of it.",
+			Means: "The engine has made a token, but the process that makes text of it (SGLang's detokenizer) " +
+				"is behind. It is one thread for all requests.",
+			Proves: "The messages between the processes: the time from the engine's last token of a request to " +
+				"the detokenizer's last text of it.",
 			Refutes: "Time in the process that speaks HTTP (api-server), and a client that reads slowly (slow-client).",
 			Changes: []Change{
 				{
@@ -145,7 +158,8 @@ func ofRequests() []Cause { //nolint:funlen // a table
 			Key: APIServerStarved, Title: "the API server has no CPU to run on", Group: Requests,
 			Means: "Requests are in the process that speaks HTTP, and its threads could run, but other programs have " +
 				"the CPUs, or its cgroup has used up its quota.",
-			Proves: "The scheduler: within the API server's part of the requests' time, its busiest thread waited for a " +
+			Proves: "The scheduler: within the API server's part of the requests' time, its busiest thread " +
+				"waited for a " +
 				"CPU, or another one did while none of them ran.",
 			Refutes: "Threads that run meanwhile (api-server).",
 			Changes: []Change{
