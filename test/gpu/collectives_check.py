@@ -12,16 +12,21 @@ process with both. Checked are
     hangs of eight seconds, one before any GPU record: who is missing, and what NCCL's RAS says of it, beside what its
     port says when asked
     copies between GPUs: count and bytes exactly, bandwidth against the events of PyTorch's stream, within 10%
-    a pipeline of two stages: the finding pipeline-bubble, and its share against the stages' own times, within 5 points
-    the NUMA node of each GPU, against sysfs by the PCI address that nvidia-smi gives
+    a pipeline of two stages of one process: the finding pipeline-bubble, and its share against the stages' own times,
+    within 5 points
+    a pipeline of two processes, the second stage twice as long: the same, against the union of the kernels
+    the NUMA node of each GPU, against sysfs by the PCI address that nvidia-smi gives; where the host has two nodes, a
+    rank on CPUs of the other one
     attachments with default settings while steps run: each process lives after each
 
-A death is printed with the address and module of its fault. The table at the end has a line for each check. Exit code
+Parts that would begin after --limit seconds are left out, and listed. A death is printed with the address and module of its fault. The table at the end has a line for each check. Exit code
 1: something failed.
 """
 
 import argparse
+import contextlib
 import csv
+import glob
 import json
 import os
 import signal
@@ -156,16 +161,21 @@ class Checks:
         self.rows, self.began = [], time.monotonic()
 
     def check(self, what, value, good):
-        self.rows.append((good, what, str(value)))
-        print(f"{'PASS' if good else 'FAIL'}  {what:44} {value}", flush=True)
+        """good is None for what could not be checked."""
+        mark = "SKIP" if good is None else "PASS" if good else "FAIL"
+        self.rows.append((mark, what, str(value)))
+        print(f"{mark}  {what:44} {value}", flush=True)
+
+    def seconds(self):
+        return time.monotonic() - self.began
 
     def failed(self):
-        return sum(not good for good, _, _ in self.rows)
+        return sum(mark == "FAIL" for mark, _, _ in self.rows)
 
     def table(self):
-        print(f"\n{'':4}  {'check':44} value (in {time.monotonic() - self.began:.0f} s)")
-        for good, what, value in self.rows:
-            print(f"{'PASS' if good else 'FAIL'}  {what:44} {value[:200]}")
+        print(f"\n{'':4}  {'check':44} value (in {self.seconds():.0f} s)")
+        for mark, what, value in self.rows:
+            print(f"{mark}  {what:44} {value[:200]}")
 
 
 def counted(report):
@@ -258,6 +268,12 @@ def skew(args, checks, program):
     last = [r["came_last"] for r in told["ranks"]]
     checks.check("straggler: who came last", last, len(last) == 2 and max(last) >= 0.95 * told["collectives"])
     checks.check("straggler: is named", causes(report)[:2], "straggler" in causes(report)[:1])
+    show_evidence(report, "straggler")
+
+
+def show_evidence(report, cause):
+    for e in (finding(report, cause) or {}).get("evidence") or []:
+        print(f"      {e['text']}", flush=True)
 
 
 def finding(report, cause):
@@ -398,8 +414,96 @@ def pipeline(args, checks, program):
     told, truth = (found or {}).get("share", 0), sum(said["busy_ns"]) / (2 * said["ns"])
     checks.check("pipeline: bubbles are the first finding", causes(report), causes(report)[:1] == ["pipeline-bubble"])
     checks.check("pipeline: share, by the stages' own times", f"{told:.3f} {truth:.3f}", abs(told - truth) <= 0.05)
-    for e in (found or {}).get("evidence") or []:
-        print(f"      {e['text']}", flush=True)
+    show_evidence(report, "pipeline-bubble")
+
+
+def intersection(a, b):
+    """Length of what two unions of (from, to) have in common."""
+    return union(a) + union(b) - union(a + b)
+
+
+def bubbles(rows):
+    """ns for which a GPU only communicated while another one computed, summed over GPUs."""
+    computes, talks = {}, {}
+    for r in rows:
+        begin = int(r["start_ns"])
+        to = talks if r["name"].startswith("nccl") else computes
+        to.setdefault((r["pid"], r["device"]), []).append((begin, begin + int(r["duration_ns"])))
+    out = 0
+    for gpu, spans in talks.items():
+        own = computes.get(gpu, [])
+        others = [s for other, of in computes.items() if other != gpu for s in of]
+        out += intersection(own + spans, others) - intersection(own, others)  # of its communication, less its own work
+    return out
+
+
+def stages(args, checks, program):
+    """A pipeline of processes; the last stage takes twice as long."""
+    daemon = Daemon(args, program, *EXACT)
+    daemon.await_agents(2, "stages", 5, 2)
+    said = program.ask("stages", args.steps, 2)
+    time.sleep(0.5)
+    report, rows = daemon.seen("stages")
+    daemon.stop()
+    found = finding(report, "pipeline-bubble")
+    told, truth = (found or {}).get("share", 0), bubbles(rows) / max(1, report["diagnosis"]["breakdown"]["ns"])
+    checks.check("stages: bubbles are the first finding", causes(report), causes(report)[:1] == ["pipeline-bubble"])
+    checks.check("stages: share, by the kernels' union", f"{told:.3f} {truth:.3f}", abs(told - truth) <= 0.05 < truth)
+    parts = [s["busy_ns"] / s["ns"] for s in said]
+    print(f"      stages: GPUs worked {' and '.join(f'{p:.3f}' for p in parts)} of the time by their events", flush=True)
+    show_evidence(report, "pipeline-bubble")
+
+
+def nodes():
+    """CPUs by NUMA node, of nodes that have some."""
+    out = {}
+    for path in glob.glob("/sys/devices/system/node/node[0-9]*/cpulist"):
+        if ranges := open(path).read().strip():
+            out[int(path.split("/")[-2][4:])] = {
+                cpu for r in ranges.split(",") for cpu in range(int(r.split("-")[0]), int(r.split("-")[-1]) + 1)
+            }
+    return out
+
+
+def place(pid, cpus):
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(tid), cpus)
+
+
+def far(args, checks, program):
+    """Each rank on its GPU's NUMA node, but one, which is on another one."""
+    cpus, gpus = nodes(), []
+    if len(cpus) > 1:
+        daemon = Daemon(args, program, *EXACT)
+        daemon.await_agents(2)
+        gpus = ((daemon.seen("near")[0].get("topology") or {}).get("gpus")) or []
+        daemon.stop()
+    if not gpus or any(g["node"] not in cpus for g in gpus):
+        why = f"nodes with CPUs {sorted(cpus)}, GPUs' {[g['node'] for g in gpus]}"
+        checks.check("far: a rank on another node", why, None)
+        return
+    other = next(n for n in sorted(cpus) if n != gpus[-1]["node"])
+    for g in gpus:
+        place(g["pid"], cpus[other if g is gpus[-1] else g["node"]])
+    daemon = Daemon(args, program, *EXACT)  # it sees nothing from before
+    daemon.await_agents(2)
+    program.run(args.steps)
+    report, _ = daemon.seen("far")
+    daemon.stop()
+    for g in gpus:
+        place(g["pid"], set().union(*cpus.values()))
+    shares = {}
+    for x in report["topology"]["launchers"]:
+        pid = report["topology"]["gpus"][x["gpu"]]["pid"]
+        if x["ran_ns"]:
+            shares.setdefault(pid, []).append(x["far_ns"] / x["ran_ns"])
+    checks.check(
+        "far: share of its time a thread was far, by pid",
+        f"{shares}; far is {gpus[-1]['pid']}",
+        len(shares) == len(gpus) and all((min(s) > 0.9) if p == gpus[-1]["pid"] else (max(s) < 0.1)
+                                         for p, s in shares.items()),
+    )
 
 
 def topology(args, checks, report):
@@ -466,17 +570,21 @@ def main():
     a.add_argument("--bin", default="bin", help="folder with inferscope and inferscoped")
     a.add_argument("--out", default="build/gpu", help="folder for reports and logs")
     a.add_argument("--steps", type=int, default=300)
+    a.add_argument("--limit", type=float, default=600, help="seconds after which no part begins")
     a.add_argument("--attachments", type=int, default=3, help="of each program, with default settings")
     args = a.parse_args()
     os.makedirs(args.out, exist_ok=True)
     args.fault = common.fault_library(args.out)
     checks, deaths = Checks(), 0
     for kind, parts in (
-        ("ranks", (ranks_alone, covered, skew, uneven, hang_at_once, hang_later, both_attachments)),
+        ("ranks", (ranks_alone, covered, skew, stages, uneven, far, hang_at_once, hang_later, both_attachments)),
         ("both", (both_alone, peer, pipeline, one_attachments)),
     ):
         program = None
         for part in parts:
+            if checks.seconds() > args.limit:
+                checks.check(f"{kind}: {part.__name__}", f"after {args.limit:.0f} s", None)
+                continue
             try:
                 program = program or Program(args, kind)
                 part(args, checks, program)

@@ -5,6 +5,8 @@ input, an answer of JSON to each, a list with what each process says:
     run STEPS STRAGGLE_US COVERED UNEVEN   STEPS steps; rank 1 works for STRAGGLE_US on the CPU before each; with
                                            COVERED=1 products run beside; with UNEVEN=1 ranks have more to do in turn
     hang SECONDS                           an all-reduce to which rank 1 comes so late; ranks only
+    stages STEPS PART                      ranks pass a tensor around, each after products of its own, the last rank
+                                           after PART times as many; ranks only
     peer COPIES BYTES                      copies from GPU 0 to GPU 1 and half as many back; both only
     pipe STEPS                             half of the products of a step on GPU 0, then half on GPU 1; both only
     quit
@@ -44,6 +46,7 @@ class Rank:
             torch.empty(ELEMENTS // ranks, device="cuda").half(),
             torch.randn(ELEMENTS, device="cuda").half(),
         )
+        self.passed = torch.randn(1 << 16, device="cuda", dtype=torch.bfloat16)
         for _ in range(8):
             self.step(0, False)
 
@@ -88,6 +91,30 @@ class Rank:
         self.dist.all_reduce(self.reduced)
         torch.cuda.synchronize()
         return {"expect": {"AllReduce bfloat16": [1, 2 * ELEMENTS]}}
+
+    def stages(self, steps, part):
+        """Steps of a pipeline, one micro-batch at a time: what the last rank sends begins the first one's next step.
+        Returns how long the products took, ns, by events of the stream."""
+        products, marks, began = 30 * (part if self.rank == self.ranks - 1 else 1), [], time.monotonic_ns()
+        for step in range(steps):
+            if step or self.rank:
+                self.transfer(self.dist.irecv, (self.rank - 1) % self.ranks)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(products):
+                self.x @ self.w
+            end.record()
+            marks.append((begin, end))
+            if step < steps - 1 or self.rank < self.ranks - 1:
+                self.transfer(self.dist.isend, (self.rank + 1) % self.ranks)
+            torch.cuda.synchronize()
+        busy = sum(begin.elapsed_time(end) for begin, end in marks) * 1e6
+        return {"expect": {}, "busy_ns": busy, "ns": time.monotonic_ns() - began}
+
+    def transfer(self, operation, rank):
+        """One send or receive by the communicator of the group: by itself it would have one of its own."""
+        for work in self.dist.batch_isend_irecv([self.dist.P2POp(operation, self.passed, rank)]):
+            work.wait()
 
 
 class Both:
