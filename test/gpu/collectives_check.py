@@ -19,8 +19,8 @@ process with both. Checked are
     rank on CPUs of the other one
     attachments with default settings while steps run: each process lives after each
 
-Parts that would begin after --limit seconds are left out, and listed. A death is printed with the address and module of its fault. The table at the end has a line for each check. Exit code
-1: something failed.
+Parts that would begin after --limit seconds are left out, and listed. A death is printed with the address and module of
+its fault. The table at the end has a line for each check. Exit code 1: something failed.
 """
 
 import argparse
@@ -449,8 +449,8 @@ def stages(args, checks, program):
     told, truth = (found or {}).get("share", 0), bubbles(rows) / max(1, report["diagnosis"]["breakdown"]["ns"])
     checks.check("stages: bubbles are the first finding", causes(report), causes(report)[:1] == ["pipeline-bubble"])
     checks.check("stages: share, by the kernels' union", f"{told:.3f} {truth:.3f}", abs(told - truth) <= 0.05 < truth)
-    parts = [s["busy_ns"] / s["ns"] for s in said]
-    print(f"      stages: GPUs worked {' and '.join(f'{p:.3f}' for p in parts)} of the time by their events", flush=True)
+    parts = " and ".join(f"{s['busy_ns'] / s['ns']:.3f}" for s in said)
+    print(f"      stages: by their events the GPUs worked {parts} of the time", flush=True)
     show_evidence(report, "pipeline-bubble")
 
 
@@ -501,8 +501,8 @@ def far(args, checks, program):
     checks.check(
         "far: share of its time a thread was far, by pid",
         f"{shares}; far is {gpus[-1]['pid']}",
-        len(shares) == len(gpus) and all((min(s) > 0.9) if p == gpus[-1]["pid"] else (max(s) < 0.1)
-                                         for p, s in shares.items()),
+        len(shares) == len(gpus)
+        and all(min(s) > 0.9 if p == gpus[-1]["pid"] else max(s) < 0.1 for p, s in shares.items()),
     )
 
 

@@ -4,10 +4,12 @@ It answers one line of JSON to each command on its standard input:
   state            what torch says of the device now
   steps N          N steps of small products: activations that come and go
   leak N           N steps, each of which leaks in three places (first_leak, second_leak, third_leak)
-  keep             twelve functions keep blocks of sizes of their own; answers torch's own history by place
+  instants N       N calls after a pause each; answers what torch says after each, and between which times it was
+  keep             twelve functions keep blocks of sizes of their own; answers torch's own history by stack
   oom              asks for more than there is
   calibrate RATE   finds how much work between allocations gives RATE of them a second
   churn N          N allocations with that work between them; answers the seconds
+  burn SECONDS     large products for so long
   quit
 """
 
@@ -70,22 +72,36 @@ def state():
     }
 
 
-def by_place():
-    """Live bytes of blocks allocated since the history began, by the innermost Python line of the snapshot and by keeper.
+def by_stack():
+    """Live bytes of blocks allocated since the history began, by Python stack (innermost first): of the blocks, and of
+    what was asked for.
 
-    A block may be up to 1 MiB larger than what was asked for: the allocator does not split off less.
+    A block may be up to 1 MiB larger than that: the allocator does not split off less.
     """
     out = {}
     for segment in torch.cuda.memory._snapshot()["segments"]:
         for b in segment["blocks"]:
             if b["state"] != "active_allocated" or not b.get("frames"):
                 continue
-            f = b["frames"][0]
-            place = f"{f['name']} ({f['filename'].rsplit('/', 1)[-1]}:{f['line']})"
-            out[place] = out.get(place, 0) + b["size"]
-            keeper = next((f["name"] for f in b["frames"] if f["name"].startswith("keeper_")), None)
-            if keeper:
-                out[keeper] = out.get(keeper, 0) + b["size"]
+            stack = tuple((f["name"], f["filename"].rsplit("/", 1)[-1], f["line"]) for f in b["frames"])
+            size, asked = out.get(stack, (0, 0))
+            out[stack] = (size + b["size"], asked + b["requested_size"])
+    return [{"stack": stack, "bytes": size, "asked": asked} for stack, (size, asked) in out.items()]
+
+
+def instants(n):
+    """Each call comes more than 10 ms after the one before, so that the daemon is told how memory stands after it."""
+    out = []
+    for i in range(n):
+        time.sleep(0.015)
+        begin = time.monotonic_ns()
+        if i % 3 == 2:
+            del kept[-1]
+        else:
+            kept.append(block((1 + i % 7) * 300_000))
+        end = time.monotonic_ns()
+        says = {"allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
+        out.append({"begin": begin, "end": end, **says})
     return out
 
 
@@ -99,9 +115,9 @@ def keep(model, x):
             model(x)
         torch.cuda.synchronize()
         time.sleep(0.05)
-    places = by_place()
+    stacks = by_stack()
     torch.cuda.memory._record_memory_history(enabled=None)
-    return {"places": places, **state()}
+    return {"stacks": stacks, **state()}
 
 
 def oom():
@@ -126,17 +142,28 @@ def churn(n):
 
 
 def calibrate(rate):
+    """Rates are of many rounds: of one alone chance decides."""
     global work
-    low, high = 0, 1 << 14
-    while low < high:
-        work = (low + high) // 2
-        n = 20_000
-        if n / churn(n) > rate:
-            low = work + 1
-        else:
-            high = work
-    n = 50_000
-    return {"work": work, "rate": n / churn(n)}
+
+    def period():
+        return sorted(churn(2000) / 2000 for _ in range(9))[4]
+
+    work = 0
+    least = period()
+    work = 2000
+    each = max(1e-10, (period() - least) / work)
+    for _ in range(3):
+        work = max(0, int(work + (1 / rate - period()) / each))
+    return {"work": work, "rate": 1 / period()}
+
+
+def burn(seconds):
+    x = torch.randn(8192, 8192, device=DEVICE, dtype=torch.float16)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for _ in range(20):
+            x @ x
+        torch.cuda.synchronize()
 
 
 def leak(model, x, n):
@@ -163,6 +190,10 @@ def main():
                     model(x)
             elif command == "leak":
                 leak(model, x, int(argument))
+            elif command == "instants":
+                answer = {"instants": instants(int(argument))}
+            elif command == "burn":
+                burn(float(argument))
             elif command == "keep":
                 answer = keep(model, x)
             elif command == "oom":

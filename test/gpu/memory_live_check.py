@@ -1,26 +1,35 @@
-"""Checks what InferScope says of a framework's GPU memory against PyTorch itself.
+"""Checks what InferScope says of a framework's GPU memory against PyTorch itself, and of sensors against NVML.
 
-Usage: memory_live_check.py BIN_DIR OUT_DIR [--quick]     (root; a GPU, PyTorch)
+Usage: memory_live_check.py BIN_DIR OUT_DIR [--quick]     (root; a GPU, PyTorch; about three minutes)
 
-A process of memory_live.py is watched after it has loaded its weights. Checked are: bytes in blocks and in segments and
-counts of allocations against torch.cuda.memory_stats; live bytes by line against torch's own memory history; three
-planted leaks; an allocation that fails; the exports; and what watching costs at 30,000 allocations a second, watched
-and not in turn. Each attachment asks whether the process lives. Prints a table; exits 1 if a check failed.
+A process of memory_live.py is watched after it has loaded its weights. Checked are: bytes in blocks and in segments,
+also at instants, and counts of allocations against torch.cuda; live bytes of the ten stacks that hold most against
+torch's own memory history, block by block as the allocator rounds them up in both; three planted leaks; an allocation
+that fails; the exports; what watching costs at 30,000 allocations a second, watched and not in turn; and power,
+clocks, temperature, memory and energy against NVML and nvidia-smi. Each attachment asks whether the process lives.
+Prints a table; exits 1 if a check failed.
 """
 
+import bisect
+import ctypes
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
+import recording
 from common import SOCKET, Daemon, print_checks
 
-ROUNDS = 6      # of watched and not, in turn
-RATE = 30_000   # allocations a second
-CHURN = 120_000  # allocations of one round
+ROUNDS = 7  # of watched and not, in turn
+RATE = 30_000  # allocations a second
+CHURN = 60_000  # allocations of one round
+SETTLE_S = 6  # until the daemon has found what its budget allows
 FLAGS = ("--gpu", "off", "--overhead-budget", "0", "--scheduling=false")
+MEMORY, CUDA = 80, 1  # enum event_kind of bpf/event.h, and the low byte of a device
 
 
 class Victim:
@@ -119,31 +128,56 @@ def totals(bin_dir, victim, checks):
     checks.append(("before the attach", seen["before_bytes"], seen["before_bytes"] == start["allocated"]))
 
 
-def places(bin_dir, victim, checks):
-    history = victim.ask("keep")
-    sites = memory(bin_dir, victim.pid)["sites"]
-    # torch's innermost line is that of block(), InferScope's as well: the caller tells the keepers apart.
-    by_stack, ranges = {}, {}
-    for s in sites:
-        keeper = next((f["name"] for f in s["stack"] if f["name"].startswith("keeper_")), None)
-        if keeper:
-            by_stack[keeper] = by_stack.get(keeper, 0) + s["live_bytes"]
-            low, high = ranges.get(keeper, (0, 0))
-            ranges[keeper] = (low + s["live_low_bytes"], high + s["live_high_bytes"])
-    for i in range(12):
-        # Blocks are larger than what the keeper asks for where the allocator leaves a remainder with them.
-        want = history["places"].get(f"keeper_{i}", 0)
-        got, (low, high) = by_stack.get(f"keeper_{i}", 0), ranges.get(f"keeper_{i}", (0, 0))
-        good = low <= want <= high and (i < 2 or abs(got - want) <= 0.05 * want)
-        checks.append((f"keeper_{i}: live bytes, torch's history / seen, range", f"{want} / {got}, {low}-{high}", good))
-    in_history = sum(b for p, b in history["places"].items() if "block" in p)
+def instants(bin_dir, victim, checks):
+    """Totals when a call was told: what torch says after it."""
+    said = victim.ask("instants 120")["instants"]
+    _, events = recording.fetch(SOCKET, victim.pid)
+    levels = sorted(
+        (e[0] + e[1], e[8], e[9])
+        for e in recording.EVENT.iter_unpack(events)
+        if e[5] == MEMORY and e[4] & 0xFF == CUDA and e[2] == victim.pid
+    )
+    met, wrong = 0, []
+    for x in said:
+        i = bisect.bisect_left(levels, (x["begin"], 0, 0))
+        if i == len(levels) or levels[i][0] > x["end"]:
+            continue
+        met += 1
+        if levels[i][1:] != (x["allocated"], x["reserved"]):
+            wrong.append((x, levels[i]))
     checks.append(
         (
-            "bytes at the line of block(), torch's history / seen",
-            f"{in_history} / {sum(by_stack.values())}",
-            abs(in_history - sum(by_stack.values())) <= 0.05 * in_history,
+            "instants at which allocated and reserved are torch's",
+            f"{met - len(wrong)} of {met} ({len(said)} asked){f', first: {wrong[0]}' if wrong else ''}",
+            met >= 0.9 * len(said) and not wrong,
         )
     )
+
+
+def python_stack(site):
+    """(file, line) of a site's Python frames, innermost first."""
+    return tuple((os.path.basename(f["file"]), f["line"]) for f in site["stack"] if f["kind"] == "python")
+
+
+def places(bin_dir, victim, checks):
+    """Both count blocks as the allocator has rounded them up; what was asked for is less, and said beside."""
+    history = sorted(victim.ask("keep")["stacks"], key=lambda s: -s["bytes"])
+    seen = {}
+    for s in memory(bin_dir, victim.pid)["sites"]:
+        live = seen.setdefault(python_stack(s), [0, 0, 0])
+        for i, key in enumerate(("live_bytes", "live_low_bytes", "live_high_bytes")):
+            live[i] += s[key]
+    for h in history[:10]:
+        stack = tuple((file, line) for _, file, line in h["stack"])
+        name = next((n for n, _, _ in h["stack"] if n.startswith("keeper_")), h["stack"][0][0])
+        got, low, high = seen.get(stack, (0, 0, 0))
+        checks.append(
+            (
+                f"{name}: bytes of blocks, torch's history / seen, range",
+                f"{h['bytes']} / {got}, {low}-{high}: {100 * (got / h['bytes'] - 1):+.1f}% (asked for {h['asked']})",
+                abs(got - h["bytes"]) <= 0.05 * h["bytes"],
+            )
+        )
 
 
 def leaks(bin_dir, victim, checks):
@@ -223,40 +257,180 @@ def exports(bin_dir, out_dir, victim, checks):
     checks.append(("pprof heap, bytes", os.path.getsize(heap), os.path.getsize(heap) > 100))
 
 
+# Two-sided 95% of Student's t by degrees of freedom, from 1.
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12)
+
+
+def interval(values):
+    """Mean and half of its 95% interval."""
+    n = len(values)
+    t = STUDENT[min(n - 1, len(STUDENT)) - 1] if n > 1 else math.nan
+    return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(n) if n > 1 else math.nan
+
+
 def cost(bin_dir, out_dir, victim, checks, rounds):
+    """Each watched round stands between two that are not: what it takes longer than their mean."""
     rate = victim.ask(f"calibrate {RATE}")["rate"]
-    alone, watched, stacks = [], [], []
+    arms = {
+        "no budget: all of it": FLAGS,
+        "default budget, after it has settled": ("--gpu", "off", "--scheduling=false"),
+    }
+    added = {name: [] for name in arms}
     churn = lambda: victim.ask(f"churn {CHURN}")["seconds"]
+    first = []
     churn()
+    before = churn()
     for i in range(rounds):
-        order = ("alone", "watched", "stacks") if i % 2 == 0 else ("stacks", "watched", "alone")  # ABBA
-        for what in order:
-            if what == "alone":
-                alone.append(churn())
-                continue
-            hz = "0" if what == "watched" else "99"
-            daemon = Daemon(
-                f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/cost.log", "--cpu-sampling-frequency-hz", hz, *FLAGS
-            )
+        for name in list(arms)[:: 1 if i % 2 else -1]:
+            daemon = Daemon(f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/cost.log", *arms[name])
             time.sleep(0.5)
-            (watched if what == "watched" else stacks).append(churn())
+            if "default" in name:
+                until = time.monotonic() + SETTLE_S
+                while time.monotonic() < until:
+                    first.append(churn() / before - 1)
+            watched = churn()
+            if "default" in name:
+                sources = json.loads(client(bin_dir, "status", "--json"))["sources"]
+                state = next((s["detail"] for s in sources if s["name"] == "framework memory"), None)
             victim.lives("while it is watched")
             daemon.stop()
             victim.lives("after the daemon left")
-    base = statistics.median(alone)
-    for name, values, limit in (
-        ("without stacks", watched, 0.02),
-        ("with stacks, CPU samples at 99 Hz as well", stacks, None),
-    ):
-        added = statistics.median(values) / base - 1
-        ns = (statistics.median(values) - base) / CHURN / 2 * 1e9
+            after = churn()
+            added[name].append(2 * watched / (before + after) - 1)
+            before = after
+        print(f"round {i}: " + ", ".join(f"{n} {100 * v[-1]:+.2f}%" for n, v in added.items()), flush=True)
+    for name, values in added.items():
+        mean, half = interval(values)
+        ns = mean / rate * 1e9
+        good = mean - half <= 0.02 if "default" in name and rounds > 2 else None
         checks.append(
             (
                 f"cost at {rate:.0f} allocations/s, {name}",
-                f"{100 * added:+.2f}% ({ns:.0f} ns a call), alone {base:.3f} s ± {statistics.pstdev(alone):.3f}",
-                None if limit is None else added <= limit,
+                f"{100 * mean:+.2f}% ± {100 * half:.2f} ({ns:.0f} ns a pair) of {len(values)} rounds",
+                good,
             )
         )
+    checks.append(("default budget, while it settles, mean", f"{100 * statistics.fmean(first):+.2f}%", None))
+    checks.append(("framework memory, when it has settled", state, None))
+
+
+class NVML:
+    """libnvidia-ml by ctypes, as it was when asked: {what: value}, and the energy counter."""
+
+    def __init__(self):
+        self.lib = ctypes.CDLL("libnvidia-ml.so.1")
+        self._call("nvmlInit_v2")
+        self.device = ctypes.c_void_p()
+        self._call("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(self.device))
+        self.rows, self.ended = [], threading.Event()
+
+    def _call(self, name, *args):
+        if code := getattr(self.lib, name)(*args):
+            raise OSError(f"{name} returned {code}")
+
+    def _number(self, name, *args, kind=ctypes.c_uint):
+        value = kind()
+        self._call(name, self.device, *args, ctypes.byref(value))
+        return value.value
+
+    def read(self):
+        used = (ctypes.c_ulonglong * 5)(40 | 2 << 24)  # nvmlMemory_v2_t: version, total, reserved, free, used
+        self._call("nvmlDeviceGetMemoryInfo_v2", self.device, ctypes.byref(used))
+        at = time.monotonic_ns()
+        energy = self._number("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
+        return {
+            "at": at,
+            "energy_mj": energy,
+            "temperature_c": self._number("nvmlDeviceGetTemperature", 0),
+            "sm_clock_mhz": self._number("nvmlDeviceGetClockInfo", 1),
+            "memory_clock_mhz": self._number("nvmlDeviceGetClockInfo", 2),
+            "memory_used_bytes": used[4] >> 20 << 20,
+        }
+
+    def follow(self):
+        while not self.ended.wait(0.02):
+            self.rows.append(self.read())
+
+
+def sensors(bin_dir, out_dir, victim, checks):
+    """Samples of the recording against what NVML said within 200 ms of them, and energy against NVML's counter."""
+    try:
+        nvml = NVML()
+        nvml.read()
+    except OSError as e:
+        checks.append(("NVML", repr(e), None))
+        return
+    daemon = Daemon(f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/sensors.log")
+    thread = threading.Thread(target=nvml.follow)
+    thread.start()
+    time.sleep(1)
+    victim.ask("burn 6")
+    time.sleep(1)
+    nvml.ended.set()
+    thread.join()
+    meta, _ = recording.fetch(SOCKET, victim.pid)
+    report = json.loads(client(bin_dir, "report", "--pid", str(victim.pid), "--json"))
+    daemon.stop()
+    victim.lives("after the daemon left")
+    samples = [s for s in meta.get("sensors") or [] if s["gpu"] == 0]
+    if len(samples) < 2:
+        checks.append(("samples of the sensors", len(samples), False))
+        return
+    steps = {"temperature_c": 1, "sm_clock_mhz": 15, "memory_clock_mhz": 0, "memory_used_bytes": 1 << 20}
+    for what, step in steps.items():
+        off = []
+        for s in samples:
+            near = [r[what] for r in nvml.rows if abs(r["at"] - s["ts_ns"]) < 200e6]
+            if near and not min(near) - step <= s[what] <= max(near) + step:
+                off.append((s[what], min(near), max(near)))
+        good = len(off) <= 0.02 * len(samples)
+        checks.append((f"{what} of {len(samples)} samples, outside of NVML's", off[:3], good))
+    energy_against_samples(samples, nvml.rows, report, checks)
+    columns = {
+        "uuid": "uuid",
+        "name": "name",
+        "power_limit_mw": "power.limit",
+        "sm_clock_max_mhz": "clocks.max.sm",
+        "memory_total_bytes": "memory.total",
+    }
+    line = subprocess.run(
+        ["nvidia-smi", "-i", "0", "--format=csv,noheader,nounits", f"--query-gpu={','.join(columns.values())}"],
+        capture_output=True,
+        text=True,
+    ).stdout
+    scale = {"power_limit_mw": 1000, "memory_total_bytes": 1 << 20}
+    truth = {
+        k: v.strip() if k in ("uuid", "name") else round(float(v) * scale.get(k, 1))
+        for k, v in zip(columns, line.split(","))
+    }
+    told = {k: samples[-1][k] for k in columns}
+    checks.append(("fixed values, nvidia-smi / seen", told if told == truth else f"{truth} / {told}", told == truth))
+
+
+def energy(samples):
+    """J of samples, whose power is taken to change evenly between them."""
+    return sum(
+        (b["ts_ns"] - a["ts_ns"]) / 1e9 * (a["power_mw"] + b["power_mw"]) / 2e3 for a, b in zip(samples, samples[1:])
+    )
+
+
+def energy_against_samples(samples, rows, report, checks):
+    gpu = next(g for g in report["sensors"]["gpus"] if g["index"] == 0)
+    summed, told = energy(samples), gpu["energy_j"]
+    checks.append(
+        ("energy J, sum of the samples / report", f"{summed:.1f} / {told:.1f}", abs(summed - told) <= 0.02 * summed)
+    )
+
+    def counter(at):
+        i = min(max(1, bisect.bisect_left([r["at"] for r in rows], at)), len(rows) - 1)
+        a, b = rows[i - 1], rows[i]
+        return (a["energy_mj"] + (b["energy_mj"] - a["energy_mj"]) * (at - a["at"]) / (b["at"] - a["at"])) / 1e3
+
+    within = [s for s in samples if rows[0]["at"] <= s["ts_ns"] <= rows[-1]["at"]]
+    mine, truth = energy(within), counter(within[-1]["ts_ns"]) - counter(within[0]["ts_ns"])
+    checks.append(
+        ("energy J, NVML's counter / samples", f"{truth:.1f} / {mine:.1f}", abs(mine - truth) <= 0.05 * truth)
+    )
 
 
 def main():
@@ -267,15 +441,20 @@ def main():
     checks = []
     daemon = Daemon(f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/memory.log", *FLAGS)
     time.sleep(2)  # the unwinder and the interpreter's layout
-    for check in (totals, places, leaks, exhausted):
+    for check in (totals, instants, places, leaks, exhausted):
         check(bin_dir, victim, checks)
         victim.lives(f"after {check.__name__}")
     exports(bin_dir, out_dir, victim, checks)
     open(f"{out_dir}/memory.txt", "w").write(client(bin_dir, "memory", "--pid", str(victim.pid)))
     daemon.stop()
     victim.lives("after the daemon left")
+    print_checks(checks)
+    begun = len(checks)
+    sensors(bin_dir, out_dir, victim, checks)
+    print_checks(checks[begun:])
     cost(bin_dir, out_dir, victim, checks, 2 if quick else ROUNDS)
     checks.append(("the process's exit code", victim.quit(), None))
+    print()
     good = print_checks(checks)
     sys.exit(0 if good and checks[-1][1] == 0 else 1)
 
