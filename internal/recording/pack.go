@@ -82,30 +82,29 @@ func slotOf(e *event.Event) uint32 {
 	return uint32(h >> (64 - slotBits))
 }
 
-// reduce replaces the fields of e that grow with time by what they grew by. restore undoes it.
-func (s *state) reduce(e *event.Event) {
-	end := e.TS + e.Dur
-	e.TS -= s.end
-	s.end = end
+// reduce returns the fields of e that grow with time as what they grew by: its time, result and first two arguments.
+// restore undoes it.
+func (s *state) reduce(e *event.Event) (ts uint64, ret int32, arg0, arg1 uint64) {
+	ts, ret, arg0, arg1 = e.TS-s.end, e.Ret, e.Args[0], e.Args[1]
+	s.end = e.TS + e.Dur
 	switch e.Kind {
 	case event.Call:
 		if e.Flags&event.Correlated != 0 {
-			id := uint64(uint32(e.Ret))
-			e.Ret = int32(uint32(id - s.calls))
+			id := uint64(uint32(ret))
+			ret = int32(uint32(id - s.calls))
 			s.calls = id
 		}
 	case event.Kernel, event.Copy, event.Set, event.Sync:
-		id := e.Args[0]
-		e.Args[0] = id - s.work
-		s.work = id
+		s.work, arg0 = arg0, arg0-s.work
 	case event.OffCPU:
 		if e.Flags&event.Preempted == 0 {
-			e.Args[0] = e.Dur - e.Args[0] // how long it waited for a CPU
+			arg0 = e.Dur - arg0 // how long it waited for a CPU
 		}
 		// Most wakers are the first thread of their process, and most threads take the CPU that they left.
-		e.Args[1] -= e.Args[1] << 32
-		e.Ret -= e.Ret << 16
+		arg1 -= arg1 << 32
+		ret -= ret << 16
 	}
+	return ts, ret, arg0, arg1
 }
 
 func (s *state) restore(e *event.Event) {
@@ -129,42 +128,50 @@ func (s *state) restore(e *event.Event) {
 	}
 }
 
-// pack writes e to b, which has room for maxPacked bytes, and returns how many it took.
+// pack writes e to b, which has room for maxPacked bytes, and returns how many it took. Each event passes through here
+// (BenchmarkAppendBatch): it branches for what rarely differs, and only then stores it.
 func (s *state) pack(b []byte, e *event.Event) int {
-	_ = b[maxPacked-1]
+	b = b[:maxPacked:maxPacked]
 	slot, context := slotOf(e), s.context()
 	control, n := byte(0), 1
 	if uint32(s.next[context]) != slot {
 		control = otherSlot
 		binary.LittleEndian.PutUint16(b[1:], uint16(slot))
 		n = 3
+		s.next[context] = uint16(slot)
 	}
-	s.follow(context, slot)
-	r := *e
-	s.reduce(&r)
+	s.older, s.last = s.last, slot
+	ts, ret, arg0, arg1 := s.reduce(e)
 	old := &s.slots[slot]
-	n = putSigned(b, n, r.TS-old.TS)
-	if r.PID != old.PID || r.TID != old.TID || r.Func != old.Func || r.Kind != old.Kind || r.Flags != old.Flags {
+	n = putSigned(b, n, ts-old.TS)
+	old.TS = ts
+	if e.PID^old.PID|e.TID^old.TID|uint32(e.Func^old.Func)|uint32(e.Kind^old.Kind)|uint32(e.Flags^old.Flags) != 0 {
 		control |= diffHead
-		putHead(b[n:], &r)
+		putHead(b[n:], e)
 		n += headBytes
+		old.PID, old.TID, old.Func, old.Kind, old.Flags = e.PID, e.TID, e.Func, e.Kind, e.Flags
 	}
-	if r.Ret != old.Ret {
+	if ret != old.Ret {
 		control |= diffRet
-		n = putSigned(b, n, uint64(int64(r.Ret)-int64(old.Ret)))
+		n = putSigned(b, n, uint64(int64(ret)-int64(old.Ret)))
+		old.Ret = ret
 	}
-	if r.Dur != old.Dur {
+	if e.Dur != old.Dur {
 		control |= diffDur
-		n = putSigned(b, n, r.Dur-old.Dur)
+		n = putSigned(b, n, e.Dur-old.Dur)
+		old.Dur = e.Dur
 	}
-	for i := range r.Args {
-		if r.Args[i] != old.Args[i] {
-			control |= diffArg0 << i
-			n = putSigned(b, n, r.Args[i]-old.Args[i])
+	args := [4]uint64{arg0, arg1, e.Args[2], e.Args[3]}
+	if args != old.Args {
+		for i, arg := range args {
+			if arg != old.Args[i] {
+				control |= diffArg0 << i
+				n = putSigned(b, n, arg-old.Args[i])
+			}
 		}
+		old.Args = args
 	}
 	b[0] = control
-	*old = r
 	return n
 }
 

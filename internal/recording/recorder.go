@@ -18,6 +18,7 @@ const (
 	minSegments = 32        // a small budget is cut into this many segments
 	reserveFrac = 8         // one segment of this many is kept from the live ones
 	writerNeeds = 2         // segments that no snapshot may hold: the one being filled, and the next
+	maxUnsummed = 4096      // bytes of a segment that its checksum does not cover yet; a snapshot makes up for them
 	spare       = 8         // segments and packers that keep their memory though unused: a steady rate takes none anew
 )
 
@@ -63,7 +64,8 @@ type segment struct {
 	room    []byte
 	used    int    // bytes
 	count   int    // events
-	sum     uint32 // CRC-32C of what is used
+	sum     uint32 // CRC-32C of the first summed bytes
+	summed  int
 	span    span
 	history *history
 	pins    int  // snapshots that show it
@@ -139,21 +141,30 @@ func (r *Recorder) Append(events ...event.Event) {
 // add packs events of one history.
 func (r *Recorder) add(h *history, events []event.Event) {
 	r.stats.Appended += uint64(len(events))
-	r.tally.addAll(events)
 	for len(events) > 0 {
 		s := r.tail(h)
-		n, at := 0, s.used
+		n, at, covers := 0, s.used, s.span
 		for n < len(events) && at+maxPacked <= len(s.room) {
-			at += h.state.pack(s.room[at:], &events[n])
+			e := &events[n]
+			at += h.state.pack(s.room[at:], e)
+			covers.add(e)
+			r.tally.Add(e)
 			n++
 		}
-		s.sum = crc32.Update(s.sum, castagnoli, s.room[s.used:at])
-		s.used = at
+		s.used, s.span = at, covers
 		s.count += n
-		s.span.addAll(events[:n])
-		r.stats.Newest = max(r.stats.Newest, s.span.last)
+		if at-s.summed >= maxUnsummed {
+			s.checksum()
+		}
+		r.stats.Newest = max(r.stats.Newest, covers.last)
 		events = events[n:]
 	}
+}
+
+// checksum brings the checksum up to what is used.
+func (s *segment) checksum() {
+	s.sum = crc32.Update(s.sum, castagnoli, s.room[s.summed:s.used])
+	s.summed = s.used
 }
 
 // tail returns the segment of a history that has room for the next event.

@@ -71,6 +71,7 @@ func (s *Snapshot) take(h *history, most int) int {
 			pinnable--
 		}
 		r.pin(c)
+		c.checksum()
 		shown += c.count
 		s.views = append(
 			s.views,

@@ -49,12 +49,6 @@ func (c *Count) skip(calls uint64) {
 	}
 }
 
-func (t *Tally) addAll(events []event.Event) {
-	for i := range events {
-		t.Add(&events[i])
-	}
-}
-
 // grow makes room for n functions; 65,536 is the most that event.Func can name.
 func (t *Tally) grow(n int) {
 	if n <= cap(t.counts) {
