@@ -71,7 +71,7 @@ fuzz: ## each fuzz test for FUZZTIME (default 10s), guided and in a flood; print
 test-cycles: build cudasim ## 1,000 attachments of the daemon to one process and 200 kills of it, on the simulated GPU (root; CYCLES, KILLS; up to 20 minutes)
 	@scripts/test-cycles.sh
 
-test-starved: build cudasim ## attachments to twelve programs that hardly get a CPU, on the simulated GPU (root; SECONDS_LIMIT=5400 LEAST=5000 for 5,000)
+test-starved: build cudasim ## attachments to programs that hardly get a CPU, on the simulated GPU (root; SECONDS_LIMIT=2400 ATTACHMENTS=5000 for 5,000)
 	@scripts/test-starved.sh
 
 test-gpu: build ## the same against a real GPU with PyTorch and transformers (root)

@@ -1,11 +1,13 @@
 """Programs that hardly get a CPU, attached to again and again: none may be harmed.
 
-Usage: starved.py --bin BIN_DIR [--workloads-dir build/gpu-workloads | --simulated build] [--programs 12] [--only
-NAME,...] [--limit 300] [--seed N] [--out DIR] Root. Each program is pinned to one CPU, with two others on it that want
-all of it, and has daemons of its own one after the other: windows, windows and continuous recordings in turns, ended by
-SIGTERM or SIGKILL, after a random time. Prints the seed, each death at once - fault address, module and code where the
-program could still say so - and one table at the end; ends with 1 where a program died. gpu_check.py --stage starved
-runs it on a GPU, scripts/test-starved.sh on the simulated one.
+Usage: starved.py --bin BIN_DIR [--workloads-dir build/gpu-workloads | --simulated build] [--programs 12]
+[--together 1] [--only NAME,...] [--limit 300] [--attachments N] [--seed N] [--out DIR] Root. Each program is pinned to
+one CPU, with two others on it that want all of it. Daemons come one after the other, each for one program or for
+several of --together: windows, windows and continuous recordings in turns, ended by SIGTERM or SIGKILL, after a random
+time; one in four takes CPU samples, switches, requests and allocations, too. Ends with 1 at the first death, and prints
+its fault address, module and code; else at the limit, or after --attachments. Prints the seed, how far it is, and one
+table of how the attachments ended. gpu_check.py --stage starved runs it on a GPU, scripts/test-starved.sh on the
+simulated one.
 """
 
 import argparse
@@ -13,7 +15,6 @@ import collections
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ HOGS = 2  # beside each program
 READY = 120.0  # s that a program or a daemon may take to be ready
 IN = 20.0  # s that an agent is waited for
 HOG = "while True: pass"
+SAYS = 60.0  # s between two words of how far it is
+AGENT_ALONE = ["--cpu-sampling-frequency-hz", "0", "--scheduling=false", "--memory=false", "--requests", "off"]
 
 SIMULATED = {
     "eager": "until { launch 20 kernel=k_us5; sync; spin 100us }",
@@ -49,70 +52,103 @@ class Program:
 
     def __init__(self, check, number, name, command, env):
         self.check, self.number, self.name, self.command, self.env = check, number, name, command, env
-        self.cpu = sorted(os.sched_getaffinity(0))[number % len(os.sched_getaffinity(0))]
-        self.log = f"{check.out}/starved-{number}.log"
-        self.counts, self.process, self.stop = collections.Counter(), None, False
+        cpus = sorted(os.sched_getaffinity(0))
+        self.cpu, self.log = cpus[number % len(cpus)], f"{check.out}/starved-{number}.log"
+        self.hogs_wanted = HOGS if number < len(cpus) else 0  # one that shares its CPU shares the hogs
+        self.counts, self.process, self.hogs = collections.Counter(), None, []
 
     def pinned(self, command, **more):
         return subprocess.Popen(["taskset", "-c", str(self.cpu), *command], **more)
 
+    def said(self):
+        with open(self.log, errors="replace") as f:
+            return f.read()
+
     def start(self):
-        out = open(self.log, "w")
-        self.process = self.pinned(
-            self.command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=dict(os.environ, **self.env)
-        )
-        out.close()
+        self.hogs = [self.pinned([sys.executable, "-c", HOG]) for _ in range(self.hogs_wanted)]
+        with open(self.log, "w") as out:
+            self.process = self.pinned(
+                self.command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=dict(os.environ, **self.env)
+            )
         end = time.monotonic() + READY
-        while "ready" not in open(self.log, errors="replace").read():
+        while "ready" not in self.said():
             if self.process.poll() is not None or time.monotonic() > end:
-                raise SystemExit(f"{self.name} does not begin: {open(self.log, errors='replace').read()[-500:]}")
+                raise SystemExit(f"{self.name} does not begin: {self.said()[-500:]}")
             time.sleep(0.05)
 
     def died(self, after):
-        """Says what it died of, where it has, and begins it anew."""
+        """Says what it died of, where it has, and ends the campaign."""
         if self.process.poll() is None:
-            return False
-        said = [line for line in open(self.log, errors="replace").read().splitlines() if "ready" not in line][-6:]
+            return
         self.counts["deaths"] += 1
-        if os.path.exists(f"{self.log}.daemon"):
-            shutil.copy(f"{self.log}.daemon", f"{self.log}.death-{self.counts['deaths']}")
-        print(
+        last = [line for line in self.said().splitlines() if "ready" not in line][-6:]
+        self.check.stop(
             f"DEAD  {self.name} ({self.number}) ended with {self.process.returncode} after attachment "
-            f"{self.counts['attachments']}: {after}\n        "
-            + "\n        ".join(said),
-            flush=True,
+            f"{self.counts['attachments']}: {after}\n        " + "\n        ".join(last)
         )
-        self.start()
-        return True
+
+    def tally(self, said, how):
+        """Counts one way in which this attachment ended, by what the daemon's log says of this program."""
+        lines = [line for line in said.splitlines() if f'"pid": {self.process.pid},' in line]
+        has_agent = any("an agent is in the process" in line for line in lines)
+        ends = [re.search(r'"windows": (\d+).*"end": "(\w+)"', line) for line in lines]
+        windows, last = next((m.groups() for m in reversed(ends) if m), (0, ""))
+        self.counts["attachments"] += 1
+        self.counts["windows"] += int(windows)
+        if how == signal.SIGKILL:
+            self.counts["killed" if has_agent else "killed on its way in"] += 1
+        elif not has_agent:
+            self.counts["stopped on its way in"] += 1
+        else:
+            self.counts[last or "ended by itself"] += 1
+
+    def end(self):
+        """It must go on to its own end; one that reads nothing is left at it."""
+        if self.name == "server" or self.process.poll() is not None:
+            return
+        try:
+            self.process.communicate(b"quit\n", timeout=60)
+        except subprocess.TimeoutExpired:
+            self.counts["did not end"] += 1
+        if self.process.returncode:
+            self.counts["ended badly"] += 1
+            print(f"BAD END  {self.name} ended with {self.process.returncode}: {self.said()[-500:]}", flush=True)
+
+    def kill(self):
+        for p in [*self.hogs, self.process]:
+            if p and p.poll() is None:
+                p.kill()
+                p.wait()
+
+
+class Group:
+    """Programs that have their daemons together."""
+
+    def __init__(self, check, number, programs):
+        self.check, self.programs, self.counts = check, programs, collections.Counter()
+        self.socket = f"/tmp/inferscope-starved-{os.getpid()}-{number}.sock"
+        self.log = f"{check.out}/daemon-{number}.log"
 
     def attach(self, rng):
-        """One daemon, from its start to its end."""
-        kind, how = (
-            rng.choice(["windows", "windows", "continuous", "turns"]),
-            rng.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGKILL]),
-        )
-        lasts, socket_path, log = (
-            rng.uniform(0.3, 3.0),
-            f"/tmp/inferscope-starved-{os.getpid()}-{self.number}.sock",
-            f"{self.log}.daemon",
-        )
+        """One daemon, from its start to its end, for one program or for all."""
+        programs = rng.choice([self.programs, self.programs, self.programs, [rng.choice(self.programs)]])
+        kind = rng.choice(["windows", "windows", "continuous", "turns"])
+        how = rng.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGKILL])
+        lasts = rng.uniform(0.2, rng.choice([0.4, 0.8, 2.0]))
         flags = [
             "--gpu", "continuous" if kind == "continuous" else "windows", "--gpu-window", "50ms", "--gpu-period",
-            "120ms", "--overhead-budget", "0", "--trace-size-mb", "20",
+            "120ms", "--overhead-budget", "0", "--trace-size-mb", "20", "--socket", self.socket,
         ]
-        with open(log, "w") as out:
-            d = subprocess.Popen(
-                [f"{self.check.bin}/inferscoped", "--pid", str(self.process.pid), "--socket", socket_path, *flags],
-                stdout=out,
-                stderr=out,
-            )
-        self.counts["attachments"] += 1
-        if rng.random() < 0.9: # the others end while the agent is on its way in
-            self.until_in(d, log)
+        flags += [word for p in programs for word in ("--pid", str(p.process.pid))]
+        flags += rng.choice([[], AGENT_ALONE, AGENT_ALONE, AGENT_ALONE])
+        with open(self.log, "w") as out:
+            d = subprocess.Popen([f"{self.check.bin}/inferscoped", *flags], stdout=out, stderr=out)
+        if rng.random() < 0.9:  # the others end while agents are on their way in
+            self.until_in(d, programs)
         end = time.monotonic() + lasts
-        while time.monotonic() < end and self.process.poll() is None and d.poll() is None:
-            if kind == "turns" and os.path.exists(socket_path):
-                self.record(socket_path)
+        while time.monotonic() < end and self.all_live(programs) and d.poll() is None:
+            if kind == "turns" and os.path.exists(self.socket):
+                self.record(rng.choice(programs).process.pid)
             time.sleep(0.05)
         d.send_signal(how)
         try:
@@ -121,24 +157,32 @@ class Program:
             d.kill()
             d.wait()
             self.counts["daemons that hung"] += 1
-        self.tally(open(log, errors="replace").read(), how)
-        time.sleep(rng.choice([0, 0, rng.uniform(0, 2)]))
-        return f"{kind}, {lasts:.1f} s, {how.name}; the daemon's log: {log}"
+        for p in programs:
+            p.tally(self.said(), how)
+        time.sleep(rng.choice([0, 0, rng.uniform(0, 1)]))
+        return f"{kind}, {len(programs)} together, {lasts:.1f} s, {how.name}; the daemon's log: {self.log}"
 
-    def until_in(self, daemon, log):
-        """Waits for an agent, which on a CPU that is taken can take its time."""
+    def said(self):
+        with open(self.log, errors="replace") as f:
+            return f.read()
+
+    def all_live(self, programs):
+        return all(p.process.poll() is None for p in programs)
+
+    def until_in(self, daemon, programs):
+        """Waits for the agents, which on a CPU that is taken can take their time."""
         end = time.monotonic() + min(IN, max(0, self.check.left() - 5))
-        while time.monotonic() < end and daemon.poll() is None and self.process.poll() is None:
-            if "an agent is in the process" in open(log, errors="replace").read():
+        while time.monotonic() < end and daemon.poll() is None and self.all_live(programs):
+            if self.said().count("an agent is in the process") >= len(programs):
                 return
             time.sleep(0.1)
 
-    def record(self, path):
+    def record(self, pid):
         """A recording of all of a moment, by the client: windows, then continuous, then windows again."""
         try:
             subprocess.run(
                 [
-                    f"{self.check.bin}/inferscope", "record", "--pid", str(self.process.pid), "--socket", path, "--for",
+                    f"{self.check.bin}/inferscope", "record", "--pid", str(pid), "--socket", self.socket, "--for",
                     "300ms", "--gpu", "continuous", "-o", f"{self.log}.isc.zip", "--force",
                 ],
                 stdout=subprocess.DEVNULL,
@@ -148,60 +192,30 @@ class Program:
         except subprocess.TimeoutExpired:
             pass
 
-    def tally(self, said, how):
-        self.counts["killed" if how == signal.SIGKILL else "stopped"] += 1
-        if "an agent is in the process" in said:
-            self.counts["with an agent"] += 1
-        for end in re.findall(r'"end": "(\w+)"', said):
-            self.counts[f"last window {end}"] += 1
-        m = re.findall(r'"windows": (\d+)', said)
-        self.counts["windows"] += int(m[-1]) if m else 0
-
-    def end(self):
-        """It must go on to its own end; one that reads nothing is left at it."""
-        if self.name == "server":
-            return
-        try:
-            self.process.communicate(b"quit\n", timeout=60)
-        except subprocess.TimeoutExpired:
-            self.counts["did not end"] += 1
-        if self.process.returncode:
-            self.counts["ended badly"] += 1
-            print(
-                f"BAD END  {self.name} ended with {self.process.returncode}: "
-                f"{open(self.log, errors='replace').read()[-500:]}",
-                flush=True,
-            )
-
     def run(self, seed):
-        rng, hogs = (
-            random.Random(seed),
-            [
-                self.pinned([sys.executable, "-c", HOG])
-                for _ in range(HOGS)
-                if self.number < len(os.sched_getaffinity(0))
-            ],
-        )
+        rng = random.Random(seed)
         try:
-            self.start()
-            while self.check.left() > 8:
+            for p in self.programs:
+                p.start()
+            while self.check.goes_on():
                 after = self.attach(rng)
-                self.died(after)
-            self.died("the last one")
-            self.end()
-        except Exception as e:  # one program must not take the others with it
+                for p in self.programs:
+                    p.died(after)
+            for p in self.programs:
+                p.end()
+        except (Exception, SystemExit) as e:  # one group must not take the others with it
             self.counts["broken off"] += 1
-            print(f"BROKEN  {self.name}: {e}", flush=True)
+            self.check.stop(f"BROKEN  {', '.join(p.name for p in self.programs)}: {e}")
         finally:
-            for p in hogs + [self.process]:
-                if p and p.poll() is None:
-                    p.kill()
-                    p.wait()
+            for p in self.programs:
+                p.kill()
 
 
 class Campaign:
     def __init__(self, args):
-        self.bin, self.out, self.deadline = os.path.abspath(args.bin), args.out, time.monotonic() + args.limit
+        self.bin, self.out, self.wanted = os.path.abspath(args.bin), args.out, args.attachments
+        self.began, self.stopped = time.monotonic(), False
+        self.deadline = self.began + args.limit
         os.makedirs(self.out, exist_ok=True)
         kinds = self.simulated(args.simulated) if args.simulated else self.real(args.workloads_dir)
         if args.only:
@@ -209,9 +223,22 @@ class Campaign:
         if not kinds:
             raise SystemExit("there is no program to starve: scripts/gpu-workloads.sh, or --simulated build")
         self.programs = [Program(self, i, *kinds[i % len(kinds)]) for i in range(args.programs)]
+        together = [self.programs[i : i + args.together] for i in range(0, args.programs, args.together)]
+        self.groups = [Group(self, i, programs) for i, programs in enumerate(together)]
 
     def left(self):
         return self.deadline - time.monotonic()
+
+    def total(self):
+        return sum((one.counts for one in [*self.programs, *self.groups]), collections.Counter())
+
+    def goes_on(self):
+        done = self.total()["attachments"]
+        return not self.stopped and self.left() > 8 and not (self.wanted and done >= self.wanted)
+
+    def stop(self, why):
+        self.stopped = True
+        print(why, flush=True)
 
     def simulated(self, build):
         build = os.path.abspath(build)
@@ -224,15 +251,11 @@ class Campaign:
             "VICTIM_FAULTS": "1",
         }
         kinds = [(name, [f"{build}/victims/victim", script], env) for name, script in SIMULATED.items()]
-        return kinds + [
-            (
-                "server",
-                [sys.executable, f"{HERE}/../../testdata/victims/victim.py", "--requests", "0", "--seconds", "100000"],
-                env,
-            )
-        ]
+        server = [f"{HERE}/../../testdata/victims/victim.py", "--requests", "0", "--seconds", "100000"]
+        return [*kinds, ("server", [sys.executable, *server], dict(env, LD_PRELOAD=self.fault_library()))]
 
-    def real(self, folder):
+    def fault_library(self):
+        """Shows what a program dies of whose own code does not."""
         library = os.path.abspath(f"{self.out}/fault.so")
         subprocess.run(
             ["cc", "-O1", "-shared", "-fPIC", "-x", "c", "-o", library, "-", f"-I{HERE}"],
@@ -240,7 +263,10 @@ class Campaign:
             text=True,
             input='#include "fault.h"\n__attribute__((constructor)) static void show(void) { fault_show(); }\n',
         )
-        env = {"FAULT_LIBRARY": library}
+        return library
+
+    def real(self, folder):
+        env = {"FAULT_LIBRARY": self.fault_library()}
         kinds = [(name, [f"{folder}/{name}"], {}) for name in REAL if os.path.exists(f"{folder}/{name}")]
         if (
             subprocess.run(
@@ -254,16 +280,23 @@ class Campaign:
         return kinds
 
     def run(self, seed):
-        threads = [threading.Thread(target=p.run, args=(f"{seed}-{p.number}",)) for p in self.programs]
+        threads = [threading.Thread(target=g.run, args=(f"{seed}-{i}",)) for i, g in enumerate(self.groups)]
         for t in threads:
             t.start()
         for t in threads:
-            t.join()
+            while t.is_alive():
+                t.join(SAYS)
+                if t.is_alive():
+                    self.say()
         return self.table()
 
+    def say(self):
+        total, seconds = self.total(), time.monotonic() - self.began
+        print(f"{seconds:.0f} s: {total['attachments']} attachments, {total['deaths']} deaths", flush=True)
+
     def table(self):
-        total = sum((p.counts for p in self.programs), collections.Counter())
-        columns = sorted(total, key=lambda c: (c != "attachments", c != "with an agent", c != "deaths", c))
+        total = self.total()
+        columns = sorted(total, key=lambda c: (c != "attachments", c != "deaths", c != "windows", c))
         rows = (
             [["program", *columns]]
             + [[p.name, *(str(p.counts[c]) for c in columns)] for p in self.programs]
@@ -282,20 +315,24 @@ def main():
     p.add_argument("--workloads-dir", default="build/gpu-workloads")
     p.add_argument("--simulated", default="", help="the build folder of the simulated CUDA and its victims")
     p.add_argument("--programs", type=int, default=12)
+    p.add_argument("--together", type=int, default=1, help="programs that share a daemon, as a rule")
     p.add_argument("--only", default="", help="names of programs, with commas between them")
     p.add_argument("--limit", type=float, default=300, help="seconds")
     p.add_argument("--seed", type=int, default=int(time.time()))
-    p.add_argument("--least", type=int, default=0, help="attachments that there must be")
+    p.add_argument("--attachments", type=int, default=0, help="end after so many; fewer within the limit fail")
     p.add_argument("--out", default="build/starved")
     args = p.parse_args()
     print(f"seed {args.seed}", flush=True)
-    total = Campaign(args).run(args.seed)
+    campaign = Campaign(args)
+    total = campaign.run(args.seed)
+    minutes = (time.monotonic() - campaign.began) / 60
     bad = [c for c in ("deaths", "broken off", "ended badly", "did not end") if total[c]]
     print(
-        f"\n{total['attachments']} attachments, {total['deaths']} deaths, {total['windows']} windows"
+        f"\n{total['attachments']} attachments, {total['deaths']} deaths, {total['windows']} windows "
+        f"in {minutes:.1f} minutes ({total['attachments'] / minutes:.0f} a minute)"
         + (f"; FAIL: {', '.join(bad)}" if bad else "")
     )
-    sys.exit(1 if bad or total["attachments"] < args.least else 0)
+    sys.exit(1 if bad or total["attachments"] < args.attachments else 0)
 
 
 if __name__ == "__main__":
