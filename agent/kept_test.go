@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -364,5 +365,29 @@ func TestKindsOffBesideThreads(t *testing.T) {
 		t.Errorf("the way out is %+v: finalized before the kinds had been on for 300 ms", w)
 	}
 	p.leave()
+	alive(t, p.victim)
+}
+
+// TestTurnedAwayBesideThreads: in the moment in which a window begins several threads launch graphs all of a sudden, and
+// it is turned away. A kept subscription outlives that, too, while threads lie still in CUPTI's own work.
+func TestTurnedAwayBesideThreads(t *testing.T) {
+	const still = 2 * time.Second
+	set := keeping
+	set.options.Env = append(
+		slices.Clone(slow.Env), fmt.Sprintf("CUDASIM_CUPTI_WORK_NS=%d", still), "STARTER_LINGER=100",
+	)
+	p := play(t, set, plain, "thread 3 nowait { stream-new nonblocking; "+strings.TrimSuffix(more, "; wait")+" }; "+more)
+	p.proceed()
+	p.kept(1)
+	p.until("the beginning of a window", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/wchan", p.victim.PID, p.tid()))
+		return err == nil && strings.Contains(string(b), "nanosleep") && p.get32(ringState) == stateOpening
+	})
+	p.put32(ringThreads, 1)
+	p.until("a refusal", func() bool { p.read(); return len(p.ends(endRefused)) > 0 })
+	p.put32(ringThreads, 0)
+	time.Sleep(still) // the threads go on
+	alive(t, p.victim)
+	p.quit()
 	alive(t, p.victim)
 }

@@ -123,11 +123,11 @@ static int enter(void)
 		error = window_subscribe();
 	if (error)
 		return error;
-	if (exiting() || graphs_several()) {
+	if (!exiting() && !graphs_several())
+		return window_open();
+	if (!the.kept) /* no callback was on; behind one of a kept subscription a thread may be still */
 		window_unsubscribe();
-		return exiting() ? -1 : ERROR_GRAPH_THREADS;
-	}
-	return window_open();
+	return exiting() ? -1 : turned_away();
 }
 
 static void open_one(struct loop *l)

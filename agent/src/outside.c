@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether every other thread is outside of the driver and of CUPTI. Flushing, disabling, unsubscribing and finalizing
- * free memory of CUPTI's, and wait for no thread that is inside of libcupti, be it behind a callback of ours or in
- * CUPTI's own work at a launch, of which no callback tells. A thread that loses its CPU there goes on in freed memory.
+ * Whether every other thread is outside of the driver and of CUPTI. Flushing, unsubscribing and finalizing free memory
+ * of CUPTI's, and wait for no thread that is inside of libcupti, be it behind a callback of ours or in CUPTI's own work
+ * at a launch, of which no callback tells. A thread that loses its CPU there goes on in freed memory.
  * Measured on an H100 (libcuda 580, CUPTI 13.0): 10 of 778 attachments to programs that hardly get a CPU ended in
  * libcupti or with a broken heap (test/gpu/starved.py).
  *

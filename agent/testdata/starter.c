@@ -7,11 +7,13 @@
  *                 nothing yet
  *   go on         lets it, after an inject
  *   start PATH    open PATH, call inferscope_start with it, in an agent that is loaded; says its result and errno
+ * With STARTER_LINGER the agent's thread sleeps so many ms at the beginning of each window: where it looks for libraries.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -48,6 +50,20 @@ int pthread_create(pthread_t *t, const pthread_attr_t *attributes, void *(*run)(
 	late.run = run;
 	late.arg = arg;
 	return real(t, attributes, wait_first, NULL);
+}
+
+/* The same. */
+int dl_iterate_phdr(int (*each)(struct dl_phdr_info *, size_t, void *), void *data)
+{
+	int (*real)(int (*)(struct dl_phdr_info *, size_t, void *), void *);
+	const char *ms = getenv("STARTER_LINGER");
+	char name[16] = "";
+
+	pthread_getname_np(pthread_self(), name, sizeof(name));
+	if (ms && !strcmp(name, "cupti"))
+		usleep(1000 * (useconds_t)atoi(ms));
+	*(void **)&real = dlsym(RTLD_NEXT, "dl_iterate_phdr");
+	return real(each, data);
 }
 
 static int open_file(const char *path)

@@ -126,7 +126,7 @@ static void activate(uint32_t bit, int on) {
 }
 
 // While kinds are on, a call does work of CUPTI's own, in memory that a finalize and a flush free: they wait for no
-// thread that is in there (measured on an H100: test/gpu/starved.py). One in 32 calls loses its CPU in the midst of it,
+// thread that is in there (measured on an H100: test/gpu/starved.py). An unsubscribe is taken to free it, too. One in 32 calls loses its CPU in the midst of it,
 // asleep or running.
 static uint32_t work_epoch;
 
@@ -212,6 +212,7 @@ EXPORT CUptiResult cuptiUnsubscribe(void *handle) {
   if (handle != &cupti || !cupti.subscribed) return C_INVALID_PARAMETER;
   want_none();
   list_clear();
+  work_freed();
   cupti.subscribed = 0;
   return C_OK;
 }
