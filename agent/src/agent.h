@@ -22,6 +22,8 @@ typedef uint8_t __u8;
 #define NAME "inferscope" /* of the agent's thread */
 #define POLL (20 * MS) /* between two looks at what nobody wakes us for */
 
+#pragma GCC visibility push(hidden)
+
 /* On a page that a forked child finds zeroed (MADV_WIPEONFORK): there everything of the agent is off. */
 struct alive {
 	uint32_t awake;   /* 1 while callbacks may write into the ring */
@@ -263,4 +265,5 @@ void name_thread(const char *name);
 int daemon_gone(void);
 void loop_serve(void); /* returns when the agent is to go: all is closed then */
 
+#pragma GCC visibility pop
 #endif

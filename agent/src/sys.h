@@ -110,6 +110,8 @@ struct dl_info {
 	uint16_t count;
 };
 
+#pragma GCC visibility push(hidden) /* what is our own needs no global offset table */
+
 #define load(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define peek(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define store(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
@@ -144,4 +146,5 @@ const char *found(const char *text, const char *part);
 /* copy_text copies a text with its NUL into room bytes, cut where it is longer. */
 void copy_text(char *to, const char *from, size_t room);
 
+#pragma GCC visibility pop
 #endif

@@ -4,8 +4,8 @@
  * a callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, disable, which leaves
  * graphs that ran slower. Unsubscribing and finalizing free what a thread inside of CUPTI still uses: neither is done
  * before all threads are proven to be outside (outside.c), but for a subscription under which nothing was ever on. So
- * is a flush. Whoever subscribes, and registers buffers, therefore does so beside threads that have left all earlier
- * ones (left.c), or are behind a callback of the subscription that was kept. No other order of these calls is safe.
+ * is a flush. A subscription begins, and buffers are registered, only beside threads that have left all earlier ones
+ * (left.c). No other order of these calls is safe.
  * Nor is any where several threads launch CUDA graphs (graphs.c).
  * That call is one that the agent's own thread makes (window_end): the target need make none. Only where the
  * target launches graphs is it the next one of the thread that does.
