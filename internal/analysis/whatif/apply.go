@@ -153,6 +153,28 @@ func gone(id cause.ID) remedy {
 	}
 }
 
+// awake removes the times in which threads got no CPU after waits that are gone: who does not wait keeps its CPU. It may
+// lose it all the same, as others compute there.
+func awake(g *replay.Graph, plan *replay.Plan) {
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		if w.Woken == 0 || w.Cause != cause.NoCPU || plan.Changes[i] != replay.Keep() {
+			continue
+		}
+		wait, c := &g.Whats[w.Woken-1], &plan.Changes[w.Woken-1]
+		switch {
+		case wait.Polls: // it waits for the GPU instead
+		case wait.Kind == replay.External:
+			plan.Changes[i].Apart = c.Apart
+			if c.Scale == 0 {
+				plan.Changes[i].Scale = 0
+			}
+		case c.Detach:
+			plan.Changes[i].Scale = 0
+		}
+	}
+}
+
 // unread is gone for waits for the GPU: a result that nobody looks at is not copied, and what takes a thread from one
 // look to the next is not done. looks keeps both: the program looks all the same, but later, and waits for nothing.
 func unread(looks bool) remedy {

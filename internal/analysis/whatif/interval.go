@@ -57,6 +57,9 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	looked := h
 	looked.looks = true
 	slower = math.Hypot(slower, float64(s.with(edits, looked))-after)
+	crowded := h
+	crowded.late = true
+	slower = math.Hypot(slower, float64(s.with(edits, crowded))-after)
 	linkLow, linkHigh := 0.0, 0.0
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.SyncCopy }) {
 		linkLow, linkHigh = s.linked(edits, h, slowest)-after, after-s.linked(edits, h, fastest)

@@ -120,6 +120,7 @@ type how struct {
 	refill           float64   // see warmed
 	link             linkSpeed // how fast pinned copies are
 	looks            bool      // see unread
+	late             bool      // see awake
 }
 
 // usual is how they are expected to be.
@@ -137,6 +138,9 @@ func (s *Study) change(edits []Edit, h how, g *replay.Graph, plan *replay.Plan) 
 		s.apply(e, h, g, plan)
 	}
 	warmed(g, plan, h.refill)
+	if !h.late {
+		awake(g, plan)
+	}
 	if h.kernels != 1 {
 		longer(g, plan, h.kernels)
 	}

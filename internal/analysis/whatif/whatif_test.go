@@ -83,6 +83,31 @@ func TestSleep(t *testing.T) {
 	predicts(t, s.Predict(edit(t, Faster, "sleep=2")), 4.0/3)
 }
 
+// TestWakingUpGoesWithTheWait: a thread that sleeps for 1 ms and gets a CPU 1 ms later has it all the time where it does
+// not sleep, unless others compute there then.
+func TestWakingUpGoesWithTheWait(t *testing.T) {
+	sc := stepwise()
+	for i := range uint64(steps) {
+		sc.Off(
+			recordtest.Off{
+				TID:     leader,
+				TS:      start + i*period + 1500*us,
+				Dur:     2 * ms,
+				Blocked: ms,
+				Call:    sysSleep,
+				Flags:   event.FromIRQ,
+			},
+		)
+	}
+	s := sc.study(t)
+	p := s.Predict(edit(t, Without, "sleep"))
+	predicts(t, p, 2)
+	if p.Low > 4.0/3 {
+		t.Errorf("%.2f to %.2f: it may wait for a CPU all the same", p.Low, p.High)
+	}
+	predicts(t, s.Predict(edit(t, Faster, "sleep=2")), 4.0/3.5)
+}
+
 // TestPollingIsWaiting: a loop that sleeps between looks at a kernel of 1.5 ms waits for that kernel where it does not
 // sleep, before it computes for 1 ms.
 func TestPollingIsWaiting(t *testing.T) {

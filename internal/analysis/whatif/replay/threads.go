@@ -129,9 +129,7 @@ func (w *writer) inCall(end uint64, what What, d Doubt) {
 		if iv.From > w.pos {
 			w.fixed(iv.From, what, d)
 		}
-		ready, doubt := w.b.name.Ready(iv)
-		ready.Kind = Ready
-		w.fixed(min(iv.To, end), ready, doubt)
+		w.ready(iv, min(iv.To, end))
 	}
 }
 
@@ -181,14 +179,27 @@ func (w *writer) interval(iv *threads.Interval, to uint64) {
 	case threads.Running:
 		w.run(to, true)
 	case threads.Runnable:
-		what, d := w.b.name.Ready(iv)
-		what.Kind = Ready
-		w.fixed(to, what, d)
+		w.ready(iv, to)
 	case threads.Blocked:
 		w.blocked(iv, to)
 	default:
 		w.fixed(to, What{Kind: External, Name: "absent"}, certain)
 	}
+}
+
+// ready writes a time without a CPU, up to a time.
+func (w *writer) ready(iv *threads.Interval, to uint64) {
+	what, d := w.b.name.Ready(iv)
+	what.Kind = Ready
+	if n := len(w.l.nodes); n > 0 && !what.Ousted && w.l.nodes[n-1].at == w.pos {
+		switch last := w.l.nodes[n-1].what; w.b.g.Whats[last].Kind {
+		case Wait, External, Sync:
+			what.Woken = last + 1
+		case Ready:
+			what.Woken = w.b.g.Whats[last].Woken
+		}
+	}
+	w.fixed(to, what, d)
 }
 
 // blocked writes a wait. Waking up belongs to it: who need not wait need not wake up.
