@@ -166,7 +166,7 @@ func awake(g *replay.Graph, plan *replay.Plan) {
 		case wait.Polls: // it waits for the GPU instead
 		case wait.Kind == replay.External:
 			plan.Changes[i].Apart = c.Apart
-			if c.Scale == 0 {
+			if c.Scale <= 1/forNothing {
 				plan.Changes[i].Scale = 0
 			}
 		case c.Detach:

@@ -89,21 +89,22 @@ func TestMostly(t *testing.T) {
 	}
 }
 
-// TestLessCrowded: who computes half as long loses its CPU half as often, and where the target computes half as long
-// its threads get a CPU sooner. Another thread loses it as often as it did.
+// TestLessCrowded: who computes half as long loses its CPU half as often, and uses half as much of a quota. Who wakes up
+// waits half as long where the others of the target compute half as long, and as long as it did where only it does.
 func TestLessCrowded(t *testing.T) {
 	g := &replay.Graph{Whats: []replay.What{
-		{
-			Kind: replay.Run,
-			TID:  1,
-		}, {Kind: replay.Call, TID: 1}, {
-			Kind: replay.Ready, TID: 1, Ousted: true,
-		}, {Kind: replay.Ready, TID: 1}, {Kind: replay.Ready, TID: 2, Ousted: true},
-	}, Times: times3(80, 20, 10, 10, 10)}
+		{Kind: replay.Run, TID: 1},
+		{Kind: replay.Call, TID: 1},
+		{Kind: replay.Ready, TID: 1, Ousted: true},
+		{Kind: replay.Ready, TID: 1},
+		{Kind: replay.Ready, TID: 1, Cause: cause.Throttled},
+		{Kind: replay.Ready, TID: 2, Ousted: true},
+		{Kind: replay.Ready, TID: 2},
+	}, Times: times3(80, 20, 10, 10, 10, 10, 10)}
 	p := g.Unchanged()
 	p.Changes[0].Scale = 0.375
 	lessCrowded(g, p, nil)
-	for i, want := range []float64{0.375, 1, 0.5, 0.5, 1} {
+	for i, want := range []float64{0.375, 1, 0.5, 1, 0.5, 1, 0.5} {
 		if p.Changes[i].Scale != want {
 			t.Errorf("%d: %v, want %v", i, p.Changes[i].Scale, want)
 		}

@@ -217,8 +217,9 @@ func (n *namer) ofRecorder(stack uint64) bool {
 
 // lessCrowded lets threads have no CPU for less of the time where less is computed: others take it away while it is
 // used, and a quota is used up by using it, by all threads of the target. Who has to wait for one after something else
-// waits for those that compute, and as far as these are the target's, they are known. Where a plan says itself what
-// becomes of that time it is left alone. What the recorder computed counts as long as r is nil.
+// waits for others that compute: for the target's as far as these do, else for other programs, of which nothing is
+// known to change. Where a plan says itself what becomes of that time it is left alone. What the recorder computed counts
+// as long as r is nil.
 func lessCrowded(g *replay.Graph, plan *replay.Plan, r *recorder) {
 	was, is := map[thread]float64{}, map[thread]float64{}
 	var allWas, allIs float64
@@ -240,12 +241,17 @@ func lessCrowded(g *replay.Graph, plan *replay.Plan, r *recorder) {
 		if w.Kind != replay.Ready || plan.Changes[i] != replay.Keep() {
 			continue
 		}
-		th, ousted := thread{w.PID, w.TID}, w.Ousted && w.Cause != cause.Throttled
+		th, c := thread{w.PID, w.TID}, &plan.Changes[i]
+		othersWas, othersAre := allWas-was[th], allIs-is[th]
 		switch {
-		case ousted && is[th] < was[th]:
-			plan.Changes[i].Scale = is[th] / was[th]
-		case !ousted && allIs < allWas:
-			plan.Changes[i].Scale = allIs / allWas
+		case w.Cause == cause.Throttled:
+			if allIs < allWas {
+				c.Scale = allIs / allWas
+			}
+		case w.Ousted && is[th] < was[th]:
+			c.Scale = is[th] / was[th]
+		case !w.Ousted && othersAre < othersWas:
+			c.Scale = 1 - min(1, othersWas/float64(g.Observed()))*(1-othersAre/othersWas)
 		}
 	}
 }
