@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // capabilities is all that the daemon may be given on kernels from 6.6 on.
@@ -184,9 +186,7 @@ func TestDockerfile(t *testing.T) {
 // TestDockerContextBuilds builds from what .dockerignore lets through: a missing
 // file would show up only when somebody builds an image.
 func TestDockerContextBuilds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds both programs: not with -short")
-	}
+	long.Test(t)
 	dir := t.TempDir()
 	for _, path := range matches(read(t, "../.dockerignore"), `(?m)^!(.+)$`) {
 		to := filepath.Join(dir, path)

@@ -11,14 +11,14 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // TestRelease makes the image and the bills of materials from two folders: they are the same byte for byte, and hold
 // what deploy/Dockerfile has, for both machines.
 func TestRelease(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles for two machines, twice")
-	}
+	long.Test(t)
 	// A checkout elsewhere: paths must not get into what is made.
 	root, err := filepath.Abs("..")
 	if err != nil {

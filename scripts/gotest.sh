@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The Go tests as one stream of events, the slow ones shortened (-short). "gotest.sh all" has them whole, adds the
-# packages that hold InferScope against other tools or measure it, and then those whose goroutines share memory once
-# more under the race detector (RACE=0: not that).
+# The Go tests as one stream of events, without those that take long (-short, internal/testkit/long). "gotest.sh all" has
+# each of them, adds the packages that hold InferScope against other tools or measure it, and then those whose
+# goroutines share memory once more under the race detector (RACE=0: not that).
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 use_go
@@ -19,7 +19,8 @@ short=(-short)
 mapfile -t beside < <(go list ./... | grep -vE "$alone" | grep -vE "$heavy")
 mapfile -t last < <(go list ./... | grep -E "$alone" | grep -vE "$heavy")
 tests "${short[@]}" "${beside[@]}"
-tests "${short[@]}" -p 1 "${last[@]}"
+# End-to-end tests wait most of the time, and those that are parallel hold at any pace.
+tests "${short[@]}" ${short:+-parallel 4} -p 1 "${last[@]}"
 if [ "${1:-}" = all ] && [ "${RACE:-1}" != 0 ]; then
 	# -short: what is slow would only measure the detector, which needs cgo.
 	CGO_ENABLED=1 tests -race -short ./internal/daemon/api ./internal/daemon ./internal/daemon/metrics ./internal/recording ./internal/capture/proc

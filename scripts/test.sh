@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The tests, and a count at the end. Tests that need root run where this runs as root.
 #   test.sh      what needs a compiler, Python and clang: builds, checks of generated files, unit and end-to-end tests
-#   test.sh all  also golangci-lint, the race detector, benchmarks' own tests, and other tools as judges, with PyTorch,
-#                perf and a browser: it installs some 200 packages (1 GB) and takes twice as long
+#                but those that take long (internal/testkit/long): each feature is used by one that does not
+#   test.sh all  every test, also golangci-lint, the race detector, benchmarks' own tests, and other tools as judges, with
+#                PyTorch, perf and a browser: it installs some 200 packages (1 GB) and takes four times as long
 # With CI set, a test that is skipped for want of root or of a tool that this script installs is a failure.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -49,11 +50,12 @@ fi
 scripts/tools.sh gofumpt kubeconform pytools
 
 step build scripts/build.sh
-step build-arm64 env GOARCH=arm64 go build ./...
+[ -z "$all" ] || step build-arm64 env GOARCH=arm64 go build ./...
 step cudasim scripts/cudasim.sh
 # These wait for a package index most of the time, or use one CPU: beside what follows, up to the Go tests.
 step python-install python3 python/tests/test_install.py &
 step check-generate scripts/generate.sh --check &
+[ -n "$all" ] || [ "$(id -u)" != 0 ] || step upload-server scripts/tools.sh versitygw &
 [ -z "$all" ] || step judges scripts/test-judges.sh &
 [ -z "$all" ] || step browser-driver scripts/browser-driver.sh &
 step check-web scripts/web.sh --check

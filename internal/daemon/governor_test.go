@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // levelSource is a source with levels whose cost a test makes up.
@@ -167,9 +168,7 @@ func TestGovernedReadsTheKernel(t *testing.T) {
 
 // TestGovernedBoundsThreads: a program with thousands of threads is looked at in parts.
 func TestGovernedBoundsThreads(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a thousand threads")
-	}
+	long.Test(t)
 	stop := make(chan struct{})
 	var ready, all sync.WaitGroup
 	for range 600 {

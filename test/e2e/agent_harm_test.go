@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 func sleep(ms int) { time.Sleep(time.Duration(ms) * time.Millisecond) }
@@ -38,10 +39,15 @@ var graphLoop = []string{
 		"stream=1; sync; sleep 300us }",
 }
 
-// TestAgentComesAndGoes attaches to one process again and again. INFERSCOPE_CYCLES says how often.
+// TestAgentComesAndGoes attaches to one process again and again, in a short run five times. INFERSCOPE_CYCLES says how
+// often.
 func TestAgentComesAndGoes(t *testing.T) {
 	t.Parallel()
-	n := rounds(t, "INFERSCOPE_CYCLES", 25)
+	cycles := 25
+	if testing.Short() {
+		cycles = 5
+	}
+	n := rounds(t, "INFERSCOPE_CYCLES", cycles)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	var early cudasim.Footprint
 	windows := 0
@@ -81,13 +87,13 @@ func TestAgentComesAndGoes(t *testing.T) {
 }
 
 // TestTargetGoesOnWithoutTheDaemon kills the daemon at random instants from its start on: before, in and after the
-// injection, 200 times or, in a short run, 40. INFERSCOPE_KILLS says how often.
+// injection, 200 times or, in a short run, 8. INFERSCOPE_KILLS says how often.
 func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
 	needRoot(t)
 	program(t, "inferscoped")
 	kills := 200
 	if testing.Short() {
-		kills = 40
+		kills = 8
 	}
 	n := rounds(t, "INFERSCOPE_KILLS", kills)
 	const targets = 4
@@ -228,6 +234,7 @@ func stateOf(t *testing.T, pid int) (state string, tracer int) {
 
 // TestExitWhileTheAgentComes has targets end at any time of the attach: the daemon must end well.
 func TestExitWhileTheAgentComes(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	dice := rand.New(rand.NewPCG(3, 3))
 	for range 8 {
@@ -269,6 +276,7 @@ func TestThreadsThatLaunchGraphs(t *testing.T) {
 // and others make calls all the time. Few windows have a graph, yet no other thread may ever finalize. The simulated
 // target dies of it.
 func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,
@@ -297,6 +305,7 @@ func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
 // TestThreadsThatLaunchOneGraph: graphs are launched by threads that are made for it and end with it, as where a server
 // makes one for each request: nobody knows who launches the next one. Nothing is recorded, and the target goes on.
 func TestThreadsThatLaunchOneGraph(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,
@@ -320,6 +329,7 @@ func TestThreadsThatLaunchOneGraph(t *testing.T) {
 // TestWindowsBesideCaptures: while a thread captures a graph, in the mode that forbids other threads what may be
 // unsafe, windows come and go, and the graph is not spoilt: the simulated target ends badly where it is.
 func TestWindowsBesideCaptures(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // TestWindowsThatLeaveMemoryEnd: where each window leaves memory in the target, no more are opened when that is too
 // much; the agent, status and report say so, the target goes on, and so does what needs no agent.
 func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,

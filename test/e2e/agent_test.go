@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // busy is what a victim does while an agent is brought in: an idle process gives no chance to.
@@ -193,7 +194,7 @@ func whole(t *testing.T, rec *recording.Recording) {
 	}
 }
 
-// workloads are what kernels are compared on. Their kernels have "counted" in the name.
+// workloads are what kernels are compared on, in a short run the first one. Their kernels have "counted" in the name.
 var workloads = []struct {
 	name   string
 	o      cudasim.Options
@@ -291,8 +292,11 @@ var workloads = []struct {
 
 func TestAgentSeesEveryKernel(t *testing.T) {
 	t.Parallel()
-	for _, c := range workloads {
+	for i, c := range workloads {
 		t.Run(c.name, func(t *testing.T) {
+			if i > 0 {
+				long.Test(t)
+			}
 			t.Parallel()
 			script := append([]string{c.before, busy}, c.script...)
 			v := cudasim.Start(t, c.o, append(script, "print done", busy)...)
@@ -317,8 +321,11 @@ func TestAgentSeesEveryKernel(t *testing.T) {
 
 func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 	t.Parallel()
-	for _, c := range workloads {
+	for i, c := range workloads {
 		t.Run(c.name, func(t *testing.T) {
+			if i > 0 {
+				long.Test(t)
+			}
 			t.Parallel()
 			loop := []string{"until { " + strings.Join(c.script, "; ") + "; sleep 40ms }"}
 			if c.loop != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // TestCollectives: of two ranks, each a process, every operation is counted, with its type, bytes, communicator and
@@ -136,6 +137,7 @@ func startRanks(t *testing.T, ranks int, args []string, env ...string) (*cudasim
 // TestStraggler: of ranks under one daemon the one that comes late, because it computes on the CPU or because its GPU
 // does, is named first, and how late it is agrees with the clocks of the ranks themselves.
 func TestStraggler(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	const late = 1
 	// A CPU that computes also leaves its own GPU idle, for as long as the other one waits: of three ranks two wait.
@@ -186,6 +188,7 @@ func TestStraggler(t *testing.T) {
 
 // TestImbalance: where one rank after the other has more to do on its GPU, that is named, and no rank is a straggler.
 func TestImbalance(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	const ranks = 3
 	v, d, _ := lateRanks(t, ranks, 400, 0, 4*time.Millisecond, "uneven")
@@ -240,6 +243,7 @@ func answerAsRAS(l net.Listener, pids func() []int) {
 
 // TestHang: of two ranks one comes no more. The report says who, where its thread is, and what NCCL's RAS says of it.
 func TestHang(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 	"github.com/inferscope/inferscope/internal/testkit/promtest"
 )
 
@@ -22,6 +23,7 @@ var compared = regexp.MustCompile(`\s(>|<|==)\s`)
 // TestDashboard: a real Prometheus that scrapes the daemon, which watches programs, has an answer to every expression
 // of the dashboard, and to every alert, whether that fires or not.
 func TestDashboard(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	promtest.Tool(t, "prometheus")
 	worker := cudasim.Start(t, cudasim.Options{Lib: "runtime", Level: "counts"},

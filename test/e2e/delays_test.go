@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // client asks a server of completions for something, again and again.
@@ -213,6 +214,7 @@ func (p *plantedServer) record(t *testing.T) *recording.Recording {
 // TestDelays: of each server what holds its requests up is named first, with its place, and nothing of one that is
 // well.
 func TestDelays(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	for _, p := range plantedServers() {
 		t.Run(p.name, func(t *testing.T) {
@@ -261,6 +263,7 @@ func TestTokensOfTheEngine(t *testing.T) {
 
 // TestStepsOfAServerThatTellsNothing: its steps and its batch are those of its iterations and of its streams.
 func TestStepsOfAServerThatTellsNothing(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	sim := cudasim.Build(t)
 	t.Setenv("LD_LIBRARY_PATH", sim.LibraryPath(cudasim.Shape580))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 var nonces atomic.Int64
@@ -148,6 +149,7 @@ func TestDiscoveryOfATree(t *testing.T) {
 
 // TestDiscoveryForgets: an ended target is served until its recording has expired.
 func TestDiscoveryForgets(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	word := nonce()
 	d := discover(t, word, "--keep", "3s")

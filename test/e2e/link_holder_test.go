@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // linkHolder finds the process that holds the daemon's probes.
@@ -73,6 +74,7 @@ func TestLinkHolderKilled(t *testing.T) {
 
 // Where it is killed while windows are recorded no other opens: nobody sees any more which threads launch CUDA graphs.
 func TestLinkHolderKilledBesideAnAgent(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")

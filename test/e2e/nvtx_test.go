@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
@@ -128,6 +129,7 @@ func TestNVTX(t *testing.T) {
 
 // TestRunNVTX: `inferscope run` finds the CUPTI of the environment that a program belongs to, and tells NVTX of it.
 func TestRunNVTX(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	library := nvtxLibrary(t)
 	p := cudasim.Build(t)

@@ -32,6 +32,7 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/certificate"
 	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/h2server"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // sseServer starts a server that streams tokens.
@@ -58,6 +59,7 @@ func TestRequestsOfARunningServer(t *testing.T) {
 
 // TestRequestsOverTLS: the same where the server terminates TLS.
 func TestRequestsOverTLS(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	cert, key, transport := certificate.Files(t)
 	pid, port := pythonServer(t, "../../testdata/sseserver/server.py", cert, key)
@@ -66,6 +68,7 @@ func TestRequestsOverTLS(t *testing.T) {
 
 // TestRequestsOverHTTP2: the same with all clients on one connection.
 func TestRequestsOverHTTP2(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	s := h2server.Start(t)
 	var protocols http.Protocols
@@ -395,6 +398,7 @@ func TestRequestsToOTLP(t *testing.T) {
 
 // TestOneCommandSendsNothing: OTEL_EXPORTER_OTLP_ENDPOINT is the program's where a command brings a daemon of its own.
 func TestOneCommandSendsNothing(t *testing.T) {
+	long.Test(t)
 	a := newAlone(t)
 	var asked atomic.Int64
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // finished is what is left of `inferscope run`.
@@ -410,6 +411,7 @@ func TestRunSaveReport(t *testing.T) {
 
 // TestRunAsAnotherUser: root starts a program as somebody else, who has the report, too. Under sudo it is said how.
 func TestRunAsAnotherUser(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	r := newRunner(t)
 	for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(program(t, "inferscope"))} {

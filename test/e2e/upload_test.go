@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 	"github.com/inferscope/inferscope/internal/testkit/s3test"
 )
 
@@ -242,6 +243,7 @@ func (u *uploading) reconciled(k api.Kept, truth *cudasim.Truth) {
 // cost what was not written, and no more: what is in the store or on the disk is whole and there once, and each loss is
 // counted, by whichever daemon.
 func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=96m,mode=0700"); err != nil {

@@ -26,10 +26,10 @@ const (
 	cycledFirst = 9 // round after which a process holds what it holds for good
 )
 
-// rounds is how many attachments are made to each process: 1,000 to all, or 200 where tests are to be short.
+// rounds is how many attachments are made to each process: 1,000 to all, or 96 where tests are to be short.
 func rounds() int {
 	if testing.Short() {
-		return 25
+		return 12
 	}
 	return 125
 }

@@ -11,10 +11,12 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/long"
 )
 
 // A process that does nothing but switch is sampled in slices, again and again, and that is said.
 func TestStormIsSampledInSlices(t *testing.T) {
+	long.Test(t)
 	needRoot(t)
 	s := newSource(t, profile.PerThread(profile.Options{Switches: profile.DefaultSwitch, Budget: 0.01, OwnOnly: true}))
 	v := pingpong(t)
