@@ -44,7 +44,7 @@ func TestEachGPUHasItsOwn(t *testing.T) {
 	const gpus = 2
 	v := severalGPUs(t, gpus)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
-	d.waitAgent(v.PID, "running")
+	d.waitOpen(v.PID)
 	rec := d.waitKernels(v.PID, "counted", 500)
 	truth := v.Truth()
 	whole(t, rec)

@@ -140,7 +140,7 @@ func TestAProfilerOfTheTargetsOwn(t *testing.T) {
 	t.Run("while records are on", func(t *testing.T) {
 		v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe", "print done", busy)
 		d := startDaemon(t, v.PID, "--gpu", "continuous")
-		d.waitAgent(v.PID, "running")
+		d.waitOpen(v.PID)
 		d.waitKernels(v.PID, "warm", 1)
 		v.Go()
 		if got := v.WaitLine("cupti subscribe"); got != "39" {
@@ -223,7 +223,7 @@ func TestAgentInAForkedChild(t *testing.T) {
 		busy,
 	)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
-	a := d.waitAgent(v.PID, "running")
+	a := d.waitOpen(v.PID)
 	v.Go()
 	child, err := cudasim.ParsePID(v.WaitLine("child"))
 	if err != nil {
@@ -274,7 +274,7 @@ func TestAgentInAProcessThatLoadsCUDALater(t *testing.T) {
 	v.WaitLine("up")
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	v.Go()
-	a := d.waitAgent(v.PID, "running")
+	a := d.waitOpen(v.PID)
 	v.Go()
 	v.WaitLine("done")
 	rec := d.waitKernels(v.PID, "counted", 400)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,12 +26,15 @@ type ran struct {
 	grid, block [3]uint32
 }
 
+// anyProcess stands for every process of a recording.
+const anyProcess = 0
+
 // kernelsIn returns the kernels of pid in a recording whose name contains part.
 func kernelsIn(rec *recording.Recording, pid int, part string) []ran {
 	var out []ran
 	for i := range rec.Events {
 		e := &rec.Events[i]
-		if e.Kind != event.Kernel || int(e.PID) != pid {
+		if e.Kind != event.Kernel || pid != anyProcess && int(e.PID) != pid {
 			continue
 		}
 		name := "a kernel without a name"
@@ -165,14 +169,43 @@ func (d *daemon) waitAgent(pid int, state string) recording.Agent {
 	}
 }
 
-// waitKernels waits until the recording holds n kernels whose name contains part, and returns it; the test goes on with
-// fewer.
+// waitOpen waits until the window is open of an agent that records all the time, which on a loaded machine is some time
+// after it runs.
+func (d *daemon) waitOpen(pid int) recording.Agent {
+	d.t.Helper()
+	a := d.waitAgent(pid, "running")
+	waitFor(d.t, "an open window", func() bool {
+		return slices.ContainsFunc(d.fetch(pid).Meta.GPU.Windows, func(w recording.GPUWindow) bool {
+			return int(w.PID) == pid && w.Activity && w.End == "open"
+		})
+	})
+	return a
+}
+
+// waitKernels waits until the recording holds n kernels of pid whose name contains part, and returns it. Where no more
+// come the test goes on with fewer: the comparison says what is missing.
 func (d *daemon) waitKernels(pid int, part string, n int) *recording.Recording {
 	d.t.Helper()
+	return d.waitKernelsOf(pid, pid, part, n)
+}
+
+// waitAllKernels is waitKernels for root and its children together.
+func (d *daemon) waitAllKernels(root int, part string, n int) *recording.Recording {
+	d.t.Helper()
+	return d.waitKernelsOf(root, anyProcess, part, n)
+}
+
+func (d *daemon) waitKernelsOf(root, pid int, part string, n int) *recording.Recording {
+	d.t.Helper()
 	var rec *recording.Recording
-	for range 40 { // a flush every 100 ms at least; the comparison says what is missing after that
-		if rec = d.fetch(pid); len(kernelsIn(rec, pid, part)) >= n {
+	for rounds, had := 0, 0; rounds < 40; rounds++ { // a flush every 100 ms at least
+		rec = d.fetch(root)
+		have := len(kernelsIn(rec, pid, part))
+		if have >= n {
 			break
+		}
+		if have > had {
+			rounds, had = 0, have
 		}
 		sleep(50)
 	}
@@ -301,7 +334,7 @@ func TestAgentSeesEveryKernel(t *testing.T) {
 			script := append([]string{c.before, busy}, c.script...)
 			v := cudasim.Start(t, c.o, append(script, "print done", busy)...)
 			d := startDaemon(t, v.PID, "--gpu", "continuous")
-			a := d.waitAgent(v.PID, "running")
+			a := d.waitOpen(v.PID)
 			v.Go()
 			v.WaitLine("done")
 			rec := d.waitKernels(v.PID, "counted", c.want)

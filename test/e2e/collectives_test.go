@@ -144,7 +144,7 @@ func TestStraggler(t *testing.T) {
 	for what, ranks := range map[string]int{"cpu": 3, "gpu": 2} {
 		v, d, pids := lateRanks(t, ranks, 400, late, 3*time.Millisecond, what)
 		truth := int64(atoi(t, v.WaitLine("skew")))
-		d.waitKernels(v.PID, "AllReduce", 300*ranks) // the agents come while the first turns run
+		d.waitAllKernels(v.PID, "AllReduce", 300*ranks) // the agents come while the first turns run
 		r := analysis.Run(d.recording(v.PID))
 		if r.Exchanged == nil || r.Exchanged.Skew == nil {
 			t.Fatalf("%s: no skew: %+v", what, r.Exchanged)
@@ -193,7 +193,7 @@ func TestImbalance(t *testing.T) {
 	const ranks = 3
 	v, d, _ := lateRanks(t, ranks, 400, 0, 4*time.Millisecond, "uneven")
 	v.WaitLine("done")
-	d.waitKernels(v.PID, "AllReduce", 300*ranks)
+	d.waitAllKernels(v.PID, "AllReduce", 300*ranks)
 	findings := analysis.Run(d.recording(v.PID)).Diagnosis.Findings
 	found := false
 	for i := range findings {

@@ -70,7 +70,7 @@ func TestAUserWithTheNamedCapabilities(t *testing.T) {
 	if s := d.status(); len(s.Targets) != 1 || s.Targets[0].UID != targetUser {
 		t.Errorf("it watches %+v", s.Targets)
 	}
-	a := d.waitAgent(v.PID, "running")
+	a := d.waitOpen(v.PID)
 	v.Go()
 	v.WaitLine("done")
 	rec := d.waitKernels(v.PID, "counted", 700)

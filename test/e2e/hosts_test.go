@@ -64,7 +64,7 @@ func TestSeveralHosts(t *testing.T) {
 	const late, ahead = 1, int64(-12_345_678_901)
 	v, d, pids := lateRanks(t, 2, 400, late, 3*time.Millisecond, "cpu")
 	v.WaitLine("done")
-	d.waitKernels(v.PID, "AllReduce", 600)
+	d.waitAllKernels(v.PID, "AllReduce", 600)
 	rec := d.recording(v.PID)
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.isc"), filepath.Join(dir, "b.isc")

@@ -32,7 +32,7 @@ func TestPipeline(t *testing.T) {
 	}
 	v := cudasim.Start(t, cudasim.Options{Program: []string{program}, Env: []string{"CUDASIM_DEVICES=2"}})
 	d := startDaemon(t, v.PID, "--gpu", "continuous", "--overhead-budget", "0")
-	d.waitAgent(v.PID, "running")
+	d.waitOpen(v.PID)
 	d.waitKernels(v.PID, "counted", 4000)
 	v.Go()
 	v.WaitLine("done")
@@ -94,7 +94,7 @@ func TestPipelineOfProcesses(t *testing.T) {
 			"pipe", fmt.Sprint(x.stages), fmt.Sprint(x.turns), fmt.Sprint(x.batches), "10000", fmt.Sprint(x.elements),
 		})
 		v.WaitLine("done")
-		d.waitKernels(v.PID, "SendRecv", 100)
+		d.waitAllKernels(v.PID, "SendRecv", 100)
 		rec := d.recording(v.PID)
 		said := analysis.Run(rec).Diagnosis
 		costs := map[string]float64{} // parts of the time
