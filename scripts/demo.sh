@@ -10,8 +10,9 @@ cd "$ROOT"
 use_go
 scripts/install-deps.sh demo
 say "building ..."
+scripts/cudasim.sh demo & # Go waits for downloads at first
 scripts/build.sh
-scripts/cudasim.sh
+wait $!
 
 # Ask for the password now, in the foreground; the daemon starts in the background.
 [ "$(id -u)" = 0 ] || as_root true
