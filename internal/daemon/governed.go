@@ -73,8 +73,7 @@ func (t *governed) Progress() *overhead.Progress { return t.progress }
 func (t *governed) Runs(s overhead.Source) overhead.Runs {
 	var sum overhead.Runs
 	for _, pid := range t.processes() {
-		r := s.Runs(pid)
-		sum.Count, sum.NS = sum.Count+r.Count, sum.NS+r.NS
+		sum = sum.Add(s.Runs(pid))
 	}
 	return sum
 }

@@ -20,11 +20,12 @@ import (
 
 // bench is a source on a victim.
 type bench struct {
-	tb      testing.TB
-	rings   *ring.Rings
-	source  *cudaapi.Source
-	process *proc.Process
-	seen    map[string][]event.Event // by function
+	tb       testing.TB
+	rings    *ring.Rings
+	source   *cudaapi.Source
+	process  *proc.Process
+	seen     map[string][]event.Event // by function
+	observes bool                     // what is drained is shown to the source
 }
 
 func watch(tb testing.TB, opts cudaapi.Options, script ...string) (*bench, *cudasim.Victim) {
@@ -65,6 +66,9 @@ func watchLibrary(tb testing.TB, library string, opts cudaapi.Options, script ..
 func (b *bench) drain() {
 	names := b.source.Functions()
 	b.rings.Drain(func(batch []event.Event) {
+		if b.observes {
+			b.source.Observe(batch)
+		}
 		for _, e := range batch {
 			b.seen[names[e.Func].Base] = append(b.seen[names[e.Func].Base], e)
 		}

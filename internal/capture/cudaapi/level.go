@@ -126,6 +126,25 @@ func (l *library) failed() []uprobe.Failure {
 // Complete returns what was counted of frequent calls and is in no event yet. It implements daemon.Completer.
 func (s *Source) Complete(to uint64) []event.Event { return s.attacher.Skipped(to) }
 
+// probedUntil is, by function, the last level at which it is probed in one library at least.
+type probedUntil []int8
+
+// put notes the level of a function.
+func (u *probedUntil) put(fn uint16, level int) {
+	if n := int(fn) + 1 - len(*u); n > 0 {
+		*u = append(*u, make([]int8, n)...)
+	}
+	(*u)[fn] = max((*u)[fn], int8(level))
+}
+
+// of returns the level of a function; the first where none is known.
+func (u *probedUntil) of(fn uint16) int {
+	if u == nil || int(fn) >= len(*u) {
+		return levelEach
+	}
+	return int((*u)[fn])
+}
+
 // counted counts the calls of processes.
 type counted struct {
 	mu    sync.Mutex
@@ -136,9 +155,10 @@ type counted struct {
 // spent is what was counted of a process.
 type spent struct {
 	overhead.Runs
-	entries uint64 // ns that seeing launches took: only their entry is probed
-	due     uint64 // ns, the part of entries that Runs does not have yet
-	told    uint64 // ns: when Runs was last asked for
+	entries uint64               // ns that seeing launches took: only their entry is probed
+	due     uint64               // ns, the part of entries that Runs does not have yet
+	told    uint64               // ns: when Runs was last asked for
+	at      [levelOff + 1]uint64 // ns, by level, that the other calls would have taken there
 }
 
 // spread is over how long what a window of launches cost is told: a governor that looks once a second would take each
@@ -154,6 +174,32 @@ func (s *spent) release(now uint64) {
 	s.told = now
 }
 
+// account returns what the calls took, at the level in force and at the others.
+func (s *spent) account() overhead.Runs {
+	r := s.Runs
+	launches := r.NS - s.at[0]
+	for _, ns := range s.at {
+		r.At = append(r.At, ns+launches)
+	}
+	return r
+}
+
+// note counts a call that has an event, or calls that were only counted, of a function that is probed until a level.
+func (s *spent) note(e *event.Event, calls, ns uint64, until int) {
+	s.Count += calls
+	if e.Kind == event.Call && e.Flags&event.Timed == 0 {
+		s.entries, s.due = s.entries+ns, s.due+ns
+		return
+	}
+	s.NS += ns
+	for level := 0; level <= until; level++ {
+		if level == levelSampled && until == levelSampled {
+			ns = min(ns, calls*skippedNS) // most have no event there
+		}
+		s.at[level] += ns
+	}
+}
+
 // maxCounted bounds the processes whose calls are counted apart.
 const maxCounted = 4096
 
@@ -163,7 +209,7 @@ func (s *Source) Observe(batch []event.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var last *spent
-	pid := uint32(0)
+	pid, until := uint32(0), s.until.Load()
 	for i := range batch {
 		n, ns := costOf(&batch[i])
 		if n == 0 {
@@ -173,12 +219,7 @@ func (s *Source) Observe(batch []event.Event) {
 			pid = batch[i].PID
 			last = c.of(pid)
 		}
-		last.Count += n
-		if batch[i].Kind == event.Call && batch[i].Flags&event.Timed == 0 {
-			last.entries, last.due = last.entries+ns, last.due+ns
-		} else {
-			last.NS += ns
-		}
+		last.note(&batch[i], n, ns, until.of(batch[i].Func))
 		c.all.Count, c.all.NS = c.all.Count+n, c.all.NS+ns
 	}
 }
@@ -229,7 +270,7 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 	}
 	if r := c.byPID[pid]; r != nil {
 		r.release(clock.Monotonic())
-		return r.Runs
+		return r.account()
 	}
 	return overhead.Runs{}
 }

@@ -142,3 +142,42 @@ func TestLevelsTakeProbesOff(t *testing.T) {
 	v.Send("end")
 	v.Finish()
 }
+
+// What a source says it would take at a level that takes probes off is what it takes there, for each call of the loop.
+func TestLevelsAreForeseen(t *testing.T) {
+	b, v := watchLibrary(
+		t,
+		"runtime",
+		cudaapi.Options{Launches: cudaapi.LaunchesOff},
+		"stream-new ; until { malloc 64 ; free ; h2d 64 async stream=1 ; ssync stream=1 ; sleep 1ms }",
+	)
+	b.observes = true
+	v.Go()
+	// perLoop returns what each loop took at the level in force, and would have at the others, in ns.
+	perLoop := func() (took float64, at []float64) {
+		b.drain()
+		loops, before := len(b.seen["cuStreamSynchronize"]), b.source.Runs(b.process.PID)
+		b.await("loops", func() bool { return len(b.seen["cuStreamSynchronize"]) > loops+200 })
+		after := b.source.Runs(b.process.PID)
+		n := float64(len(b.seen["cuStreamSynchronize"]) - loops)
+		for i := range after.At {
+			at = append(at, float64(after.At[i]-before.At[i])/n)
+		}
+		return float64(after.NS-before.NS) / n, at
+	}
+	_, foreseen := perLoop()
+	for level := range 5 {
+		if err := b.source.SetLevel(level); err != nil {
+			t.Fatal(err)
+		}
+		perLoop() // what was made before is over
+		took, _ := perLoop()
+		t.Logf("level %d: %.0f ns a loop, %.0f foreseen", level, took, foreseen[level])
+		if level != 1 && (took < 0.9*foreseen[level] || took > 1.1*foreseen[level]) {
+			t.Errorf("level %d takes %.0f ns a loop, %.0f were foreseen", level, took, foreseen[level])
+		}
+	}
+	if foreseen[5] != 0 {
+		t.Errorf("%.0f ns a loop are foreseen where all is off", foreseen[5])
+	}
+}

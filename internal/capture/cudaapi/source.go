@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -56,7 +57,8 @@ type Source struct {
 
 	changing  sync.Mutex // held while a level is brought into force, or a library is probed
 	counted   counted
-	detaching errgroup.Group // take the probes off processes that have ended
+	until     atomic.Pointer[probedUntil] // written under mu, as a whole
+	detaching errgroup.Group              // take the probes off processes that have ended
 
 	mu     sync.Mutex
 	level  int
@@ -318,7 +320,7 @@ func (s *Source) plan(l *library, options cuda.Options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.choose(l, selection)
+	made, err := s.choose(l, selection, options)
 	if err != nil {
 		return nil, err
 	}
@@ -326,12 +328,24 @@ func (s *Source) plan(l *library, options cuda.Options) (*plan, error) {
 	return made, nil
 }
 
+// deepest returns until which level a function of a library is probed that a driver's would be until another.
+func deepest(l *library, options cuda.Options, driver int) int {
+	if l.identity.Kind == cuda.Runtime && !options.Shadowed {
+		return levelNoFrequent
+	}
+	return driver
+}
+
 // choose chooses the probe point of each function of the selection, those of launches apart.
-func (s *Source) choose(l *library, selection cuda.Selection) (*plan, error) {
+func (s *Source) choose(l *library, selection cuda.Selection, options cuda.Options) (*plan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := &plan{found: selection.Found}
 	out.sites.plain = make([]uprobe.Site, 0, len(selection.Points))
+	var until probedUntil
+	if known := s.until.Load(); known != nil {
+		until = slices.Clone(*known)
+	}
 	for i := range selection.Points {
 		point := &selection.Points[i]
 		index, err := s.names.index(point.Function())
@@ -349,12 +363,16 @@ func (s *Source) choose(l *library, selection cuda.Selection) (*plan, error) {
 			out.launching = append(out.launching, site)
 		case point.Row.Frequent():
 			out.sites.frequent = append(out.sites.frequent, site)
+			until.put(index, levelSampled)
 		case point.Row.Waits():
 			out.sites.waits = append(out.sites.waits, site)
+			until.put(index, deepest(l, options, levelWaits))
 		default:
 			out.sites.plain = append(out.sites.plain, site)
+			until.put(index, deepest(l, options, levelDriver))
 		}
 	}
+	s.until.Store(&until)
 	return out, nil
 }
 

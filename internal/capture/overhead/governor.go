@@ -58,10 +58,12 @@ type governed struct {
 	held    uint64        // ns: it is not raised before
 	backoff time.Duration // how long it is held the next time
 	costs   []float64     // by level: what it took when it was reduced from there, -1: it never was
-	from    int           // the level at which it began to be reduced,
-	took    float64       // and what it was predicted to take there
-	stuck   uint64        // ns: until when it is not reduced, because that did not help
-	usual   float64       // what it was predicted to take at its level when it came there, -1: not known yet
+	// foreseen is, by level, what it was known to take there when it was last reduced, of the costs of then; 0: not known.
+	foreseen []float64
+	from     int     // the level at which it began to be reduced,
+	took     float64 // and what it was predicted to take there
+	stuck    uint64  // ns: until when it is not reduced, because that did not help
+	usual    float64 // what it was predicted to take at its level when it came there, -1: not known yet
 }
 
 // phase is what the governor is doing.
@@ -102,7 +104,7 @@ type Governor struct {
 // Times of the governor.
 const (
 	tickEvery  = 1_000_000_000
-	tickSoon   = 400_000_000 // where what a target pays is not known yet
+	tickSoon   = 250_000_000 // where what a target pays is not known yet
 	guard      = 20_000_000  // ns after a change of levels that belong to no slice
 	minSlice   = 100_000_000
 	maxSlice   = 1_000_000_000
@@ -136,7 +138,7 @@ func New(opts Options) *Governor {
 			q.floor = max(0, len(q.levels)-2)
 		}
 		q.fixed = q.pinned || q.metered != nil
-		q.costs = slices.Repeat([]float64{-1}, len(q.levels))
+		q.costs, q.foreseen = slices.Repeat([]float64{-1}, len(q.levels)), make([]float64, len(q.levels))
 		g.sources = append(g.sources, q)
 		g.on = append(g.on, true)
 	}
@@ -365,7 +367,10 @@ func (g *Governor) follow(targets []Target) {
 		if i < 0 {
 			g.targets = append(
 				g.targets,
-				&watched{target: t, predicted: make([]float64, len(g.sources)), floor: make([]float64, len(g.sources))},
+				&watched{
+					target: t, predicted: make([]float64, len(g.sources)), floor: make([]float64, len(g.sources)),
+					lower: make([][]float64, len(g.sources)),
+				},
 			)
 			i = len(g.targets) - 1
 		}
@@ -375,7 +380,7 @@ func (g *Governor) follow(targets []Target) {
 	slices.SortFunc(g.targets, func(a, b *watched) int { return cmp.Compare(a.target.PID(), b.target.PID()) })
 }
 
-// look judges every target, and changes at most one level.
+// look judges every target, and changes the level of one source at most.
 func (g *Governor) look(now uint64, targets []Target) {
 	g.follow(targets)
 	for _, w := range g.targets {

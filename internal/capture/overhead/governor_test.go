@@ -157,6 +157,29 @@ func TestFarBeyondTheBudget(t *testing.T) {
 	}
 }
 
+// TestLevelsInBetweenAreLeftOut: a source that knows what it takes at other levels goes at once to the first at which
+// that is not far beyond the budget, and comes back by all of them.
+func TestLevelsInBetweenAreLeftOut(t *testing.T) {
+	dear := newSource("cuda calls", 0.08, 0.06, 0.05, 0.001)
+	dear.tells = true
+	w := newWorld(5, dear)
+	target := w.target(500, 0.1)
+	g := w.governor(5)
+	w.pass(g, 0.8)
+	if dear.level != 3 || len(w.changes) != 1 {
+		t.Errorf("after 0.8 s the source is at level %d after %d changes, want 3 after 1", dear.level, len(w.changes))
+	}
+	w.pass(g, 10)
+	target.load = 0.05
+	w.pass(g, 600)
+	if dear.level != 0 {
+		t.Errorf("10 minutes after the load has ended the source is still at level %d", dear.level)
+	}
+	if t.Failed() {
+		logChanges(t, w)
+	}
+}
+
 // TestNothingToMeasureBy: a target without an even signal, or without any, is held to what is predicted.
 func TestNothingToMeasureBy(t *testing.T) {
 	for name, spoil := range map[string]func(*fakeTarget){

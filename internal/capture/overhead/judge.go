@@ -181,7 +181,7 @@ func (g *Governor) sumOf(shares []float64, levels []column) float64 {
 	return sum
 }
 
-// act changes at most one level: down where a target pays too much, else up where all have room.
+// act changes the level of one source at most: down where a target pays too much, else up where all have room.
 func (g *Governor) act(now uint64) {
 	for _, w := range g.targets {
 		if w.verdict.over {
@@ -236,7 +236,27 @@ func (g *Governor) shed(w *watched, now uint64) {
 	s.backoff = min(2*s.backoff, longestFor)
 	reason := fmt.Sprintf("watching took %s of a target's time, %s of it this at %q (%s); the budget is %s",
 		percent(w.verdict.total.Share), percent(c.Share), s.levels[s.level].Name, c.Basis, percent(g.opts.Budget))
-	g.change(s, s.level+1, reason, now)
+	g.change(s, g.lower(w, dearest), reason, now)
+}
+
+// lower returns the level that a source is reduced to: the next one, or beyond those at which it is known to be far too
+// much as well, which one look each would leave.
+func (g *Governor) lower(w *watched, source int) int {
+	s, foreseen := g.sources[source], w.lower[source]
+	if foreseen == nil {
+		return s.level + 1
+	}
+	if before := s.foreseen[s.level]; before > 0 {
+		for level := range s.level {
+			s.costs[level] *= foreseen[s.level] / before
+		}
+	}
+	copy(s.foreseen[s.level:], foreseen[s.level:])
+	rest, to := w.verdict.total.Share-w.verdict.costs[source].Share, s.level+1
+	for ; to < len(foreseen)-1 && (rest+foreseen[to])/unsure > g.opts.Budget; to++ {
+		s.costs[to] = foreseen[to]
+	}
+	return to
 }
 
 // worthwhile is the share of the budget below which a source is left alone: what it loses would help nobody.
@@ -311,10 +331,14 @@ func (g *Governor) raise(now uint64) {
 // to what it does now against then. Where that is not known, it has to be tried.
 func (g *Governor) expected(i int) float64 {
 	s := g.sources[i]
-	if s.costs[s.level-1] < 0 || s.usual <= 0 {
+	then := s.usual
+	if s.foreseen[s.level] > 0 {
+		then = s.foreseen[s.level]
+	}
+	if s.costs[s.level-1] < 0 || then <= 0 {
 		return 0
 	}
-	return s.costs[s.level-1] * min(1, g.most(i)/s.usual)
+	return s.costs[s.level-1] * min(1, g.most(i)/then)
 }
 
 // most is what a source is predicted to take of the target that pays most for it.

@@ -2,6 +2,8 @@
 // of detail that a source has, and what its programs did so far.
 package overhead
 
+import "slices"
+
 // Level is how much detail a source records, and so what it costs.
 type Level struct {
 	// Name is short and unique within the source: "individual", "aggregated", "49 Hz", "off".
@@ -33,4 +35,20 @@ type Runs struct {
 	// NS is what these took of the targets' time: counts times what one run of its kind was
 	// measured to cost, with the way into the program and out of it.
 	NS uint64
+	// At is, by level, what these would have taken if that level had been in force, in ns: at the level in force and
+	// beyond it, since below more is recorded. nil: it is not known.
+	At []uint64
+}
+
+// Add returns both accounts together.
+func (r Runs) Add(o Runs) Runs {
+	sum := Runs{Count: r.Count + o.Count, NS: r.NS + o.NS, At: slices.Clone(r.At)}
+	if sum.At == nil {
+		sum.At = slices.Clone(o.At)
+		return sum
+	}
+	for i := range o.At {
+		sum.At[i] += o.At[i]
+	}
+	return sum
 }

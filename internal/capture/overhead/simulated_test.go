@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -23,6 +24,7 @@ type fakeSource struct {
 	level  int
 	cost   []float64 // true cost by level, share of the target's time at load 1
 	claims []float64 // what its counters predict
+	tells  bool      // what it would take at levels beyond the one in force
 	sets   int
 }
 
@@ -79,6 +81,7 @@ type fakeTarget struct {
 	speed     float64
 	cpu       float64
 	ns        []float64
+	at        [][]uint64 // by source and level
 	switches  float64
 	paid      float64 // ns
 }
@@ -94,7 +97,7 @@ func (t *fakeTarget) Threads() []Thread {
 func (t *fakeTarget) Runs(s Source) Runs {
 	for i, k := range t.world.sources {
 		if s == Source(k) {
-			return Runs{NS: uint64(t.ns[i])}
+			return Runs{NS: uint64(t.ns[i]), At: slices.Clone(t.at[i])}
 		}
 	}
 	return Runs{}
@@ -137,6 +140,9 @@ func (t *fakeTarget) run(from, to uint64) {
 		}
 		for i, s := range t.world.sources {
 			t.ns[i] += took * s.claims[s.level] * t.load
+			for level := range t.at[i] {
+				t.at[i][level] += uint64(took * s.claims[max(level, s.level)] * t.load)
+			}
 		}
 		t.next = begin + took
 	}
@@ -155,6 +161,12 @@ func (w *world) target(rate, noise float64) *fakeTarget {
 		noise:    noise,
 		load:     1,
 		ns:       make([]float64, len(w.sources)),
+		at:       make([][]uint64, len(w.sources)),
+	}
+	for i, s := range w.sources {
+		if s.tells {
+			t.at[i] = make([]uint64, len(s.levels))
+		}
 	}
 	w.targets = append(w.targets, t)
 	return t

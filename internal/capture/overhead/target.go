@@ -43,7 +43,8 @@ type yardstick struct {
 // counters are what is read of a target at the borders of slices.
 type counters struct {
 	at, cpu, switches uint64
-	ns                []uint64 // Runs by source
+	ns                []uint64   // Runs by source
+	levels            [][]uint64 // Runs by source and level; nil: not known
 }
 
 // slice is a stretch of time at certain levels.
@@ -82,6 +83,7 @@ type watched struct {
 	threads   map[uint32]Thread
 	calls     map[uint32]uint64 // by thread: ns in calls so far
 	predicted []float64         // by source: share of its time, at the level in force
+	lower     [][]float64       // likewise, since the last look, by level; nil: not known
 	floor     []float64         // likewise in slices in which the source is reduced
 	known     int               // looks at predicted
 	undecided bool
@@ -93,9 +95,12 @@ type watched struct {
 }
 
 func (w *watched) read(now uint64, sources []*governed) counters {
-	c := counters{at: now, cpu: w.target.CPU(), ns: make([]uint64, len(sources))}
+	c := counters{
+		at: now, cpu: w.target.CPU(), ns: make([]uint64, len(sources)), levels: make([][]uint64, len(sources)),
+	}
 	for i, s := range sources {
-		c.ns[i] = w.target.Runs(s.Source).NS
+		runs := w.target.Runs(s.Source)
+		c.ns[i], c.levels[i] = runs.NS, runs.At
 	}
 	if w.yard.by == bySwitches {
 		for _, t := range w.target.Threads() {
@@ -119,8 +124,15 @@ func (w *watched) predict(now counters, sources []*governed, others float64) {
 	cpu := float64(now.cpu-w.last.cpu) / took
 	w.idle = cpu < leastCPU/5
 	for i := range sources {
+		payers := w.payers(sources[i], cpu, others)
 		ns := float64(now.ns[i] - min(now.ns[i], w.last.ns[i]))
-		share := ns / took / w.payers(sources[i], cpu, others)
+		share := ns / took / payers
+		w.lower[i] = nil
+		for level, ns := range now.levels[i] {
+			if before := w.last.levels[i]; before != nil {
+				w.lower[i] = append(w.lower[i], float64(ns-min(ns, before[level]))/took/payers)
+			}
+		}
 		if w.known == 0 || share > 2*w.predicted[i] || share < w.predicted[i]/2 {
 			w.predicted[i] = share // it has changed: no mean of both
 		} else {
