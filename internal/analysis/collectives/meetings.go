@@ -15,6 +15,7 @@ type Meeting struct {
 	// Sequence is its place among the calls of its communicator, from 1: a rank of another recording may count from
 	// another call on. Where calls do not tell it is the place among those recorded.
 	Sequence int
+	Made     bool // Sequence counts from the making of the communicator
 }
 
 // Meetings returns the operations of each communicator that were found on all ranks of a recording, in their order.
@@ -38,6 +39,7 @@ func Meetings(t *timeline.Timeline) [][]Meeting {
 		}
 		p := c.comms[set[c.least].Op]
 		m.Sequence = p.sequence
+		m.Made = p.sequence > 0 && c.made[local{t.Processes[c.members[c.least].Process].PID, p.comm}] == 1
 		by[p.comm] = append(by[p.comm], m)
 	})
 	var out [][]Meeting
@@ -45,7 +47,7 @@ func Meetings(t *timeline.Timeline) [][]Meeting {
 		slices.SortFunc(list, func(x, y Meeting) int { return cmp.Compare(x.Begin, y.Begin) })
 		if slices.ContainsFunc(list, func(m Meeting) bool { return m.Sequence == 0 }) {
 			for i := range list {
-				list[i].Sequence = i + 1
+				list[i].Sequence, list[i].Made = i+1, false
 			}
 		}
 		out = append(out, list)

@@ -67,19 +67,29 @@ func solve(a, b [][]collectives.Meeting, wall int64) (Clock, error) {
 			}
 		}
 	}
-	all = slices.DeleteFunc(all, func(c Clock) bool { return float64(c.Collectives) < nearly*float64(most) })
 	if len(all) == 0 {
 		return Clock{}, ErrNothingInCommon
 	}
-	best := 0
+	c := nearest(all, func(c *Clock) bool { return float64(c.Collectives) >= nearly*float64(most) })
+	if c.Ambiguous {
+		// Regular steps fit by whatever number of them; the right one may have fewer collectives in common than others.
+		c = nearest(all, func(*Clock) bool { return true })
+	}
+	return c, nil
+}
+
+// nearest returns which of some clocks is nearest to the wall clocks, and whether another one is possible as well.
+func nearest(all []Clock, some func(c *Clock) bool) (best Clock) {
+	far := uint64(1<<64 - 1)
 	for i := range all {
-		if distance(all[i].Shift, wall) < distance(all[best].Shift, wall) {
-			best = i
+		if c := &all[i]; some(c) && distance(c.Shift, c.Wall) < far {
+			best, far = *c, distance(c.Shift, c.Wall)
 		}
 	}
-	c := all[best]
-	c.Ambiguous = slices.ContainsFunc(all, func(o Clock) bool { return distance(o.Shift, c.Shift) > o.Error+c.Error })
-	return c, nil
+	best.Ambiguous = slices.ContainsFunc(all, func(o Clock) bool {
+		return some(&o) && distance(o.Shift, best.Shift) > o.Error+best.Error
+	})
+	return best
 }
 
 func distance(x, y int64) uint64 { return uint64(max(x-y, y-x)) }
@@ -93,6 +103,9 @@ func fits(x, y []collectives.Meeting) []Clock {
 			common[x[i].Sequence-y[j].Sequence]++
 		}
 	}
+	if fromMaking(x) && fromMaking(y) { // they count from one call
+		common = map[int]int{0: common[0]}
+	}
 	var out []Clock
 	for _, by := range slices.Sorted(maps.Keys(common)) {
 		if n := common[by]; n >= leastMeetings && 4*n >= min(len(x), len(y)) {
@@ -102,6 +115,11 @@ func fits(x, y []collectives.Meeting) []Clock {
 		}
 	}
 	return out
+}
+
+// fromMaking reports whether a series counts from the making of its communicator.
+func fromMaking(list []collectives.Meeting) bool {
+	return !slices.ContainsFunc(list, func(m collectives.Meeting) bool { return !m.Made })
 }
 
 // bounded returns the clock by which each collective of one list is that of the other one whose sequence is so far

@@ -18,8 +18,10 @@ const us = calltest.Microsecond
 
 // job is a program of two ranks on two hosts: when each began the collectives, and when these ended, on one clock.
 type job struct {
-	begins [2][]uint64
-	ends   [2][]uint64
+	begins  [2][]uint64
+	ends    [2][]uint64
+	made    bool      // the making of the communicator is recorded
+	kernels [2][2]int // from which collective on and up to which one kernels are recorded; 0, 0: all
 }
 
 // jittery is a job of n steps of a millisecond, more or less, to which the ranks come so far apart at most.
@@ -56,6 +58,9 @@ func (j *job) host(rank, from int, ahead, wrong int64) *recording.Recording {
 		},
 	}
 	b.As(recordtest.PID, recordtest.PID)
+	if j.made {
+		b.Do("ncclCommInitRank", ahead, 10, uint64(0x110+rank), 2)
+	}
 	for i := from; i < len(j.ends[rank]); i++ {
 		id, at := uint32(i+1), j.begins[rank][i]+uint64(ahead)
 		b.Do("ncclAllReduce", int64(at-calltest.Start)-5000, 4000, 16, uint64(0x110+rank), 0, 7<<56)
@@ -63,7 +68,7 @@ func (j *job) host(rank, from int, ahead, wrong int64) *recording.Recording {
 			TS: at - 4000, Dur: 1000, PID: recordtest.PID, TID: recordtest.PID, Func: b.Fn("cuLaunchKernel"),
 			Kind: event.Call, Flags: event.Correlated | event.Timed, Ret: int32(id),
 		})
-		if i%10 == 3+rank {
+		if seen := j.kernels[rank]; i%10 == 3+rank || seen[1] > 0 && (i < seen[0] || i >= seen[1]) {
 			continue
 		}
 		b.Event(event.Event{
@@ -107,6 +112,23 @@ func TestRegularSteps(t *testing.T) {
 	}
 	if off := c[1].Shift + 5_000_000; !c[1].Ambiguous || uint64(max(off, -off)) > c[1].Error {
 		t.Errorf("%+v", c[1])
+	}
+}
+
+// TestRegularStepsSeenApart: of regular steps those that both hosts recorded may be few, and more fit by other offsets.
+// The wall clocks decide all the same, and are not asked where both counted from the making of the communicator.
+func TestRegularStepsSeenApart(t *testing.T) {
+	j := jittery(300, 7, 0, 10*us)
+	j.kernels = [2][2]int{{1, 200}, {140, 300}}
+	for made, wrong := range map[bool]int64{false: 100_000, true: 40_000_000} {
+		j.made = made
+		c, err := hosts.Solve([]*recording.Recording{j.host(0, 0, 0, 0), j.host(1, 0, 5_000_000, wrong)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := c[1].Shift + 5_000_000; c[1].Ambiguous == made || uint64(max(off, -off)) > c[1].Error {
+			t.Errorf("made %v: %+v", made, c[1])
+		}
 	}
 }
 
