@@ -8,8 +8,9 @@
  * is one all-reduce. Before it rank LATE spends DELAY_US: WHAT is cpu (it computes), gpu (kernels) or hang (it
  * computes, and comes no more in the second half of the turns); or uneven: kernels of DELAY_US of one rank after the
  * other, and of a quarter of that of all others meanwhile. CUDASIM_NCCL_MEET must name a file and CUDASIM_DEVICES be
- * enough. It prints "rank RANK PID" of each, and before "done" "skew NS": the median of how much later LATE called
- * than the first of the others, by their own clocks. With hang it prints "done" at once.
+ * enough. It prints "rank RANK PID" of each and "waiting", at a line of its input ends the turns, which are TURNS at
+ * most, and prints before "done" "skew NS": the median of how much later LATE called than the first of the others, by
+ * their own clocks. With hang it prints "done" at once.
  *
  * Stages of a pipeline, each a child with a GPU of its own: rank pipe STAGES TURNS BATCHES COMPUTE_US ELEMENTS. In a turn
  * each stage receives every one of BATCHES from the stage before it, runs kernels of COMPUTE_US and sends ELEMENTS on;
@@ -102,7 +103,10 @@ struct plan {
 	int batches;
 	size_t elements;
 	uint64_t *times; /* by turn and rank; shared by all */
+	uint64_t *shared; /* enum shared */
 };
+
+enum shared { FINISHED, /* ranks */ TURN, /* of rank 0 */ LAST, /* turn */ SHARED };
 
 static void queue(uint64_t ns)
 {
@@ -132,7 +136,9 @@ static void member(const struct plan *p, int rank)
 	MUST(cuDevicePrimaryCtxRetain(&context, rank));
 	MUST(cuCtxSetCurrent(context));
 	MUST(ncclCommInitRank(&comm, p->ranks, id, rank));
-	for (int i = 0; i < p->turns; i++) {
+	for (int i = 0; i < p->turns && i <= (int)__atomic_load_n(&p->shared[LAST], __ATOMIC_ACQUIRE); i++) {
+		if (rank == 0)
+			__atomic_store_n(&p->shared[TURN], i, __ATOMIC_RELEASE);
 		if (!strcmp(p->what, "uneven")) {
 			compute(rank == i % p->ranks ? p->delay : p->delay / 4);
 		} else if (rank == p->late) {
@@ -182,13 +188,13 @@ static int ascending(const void *x, const void *y)
 	return (a > b) - (a < b);
 }
 
-static void show_skew(const struct plan *p)
+static void show_skew(const struct plan *p, int turns)
 {
-	int64_t *behind = calloc((size_t)p->turns, sizeof(*behind));
+	int64_t *behind = calloc((size_t)turns, sizeof(*behind));
 
 	if (!behind)
 		abort();
-	for (int i = 0; i < p->turns; i++) {
+	for (int i = 0; i < turns; i++) {
 		const uint64_t *at = &p->times[i * p->ranks];
 		uint64_t first = UINT64_MAX;
 
@@ -197,8 +203,8 @@ static void show_skew(const struct plan *p)
 				first = at[r];
 		behind[i] = (int64_t)(at[p->late] - first);
 	}
-	qsort(behind, (size_t)p->turns, sizeof(*behind), ascending);
-	printf("skew %lld\n", (long long)behind[p->turns / 2]);
+	qsort(behind, (size_t)turns, sizeof(*behind), ascending);
+	printf("skew %lld\n", (long long)behind[turns / 2]);
 	free(behind);
 }
 
@@ -206,14 +212,14 @@ static void next_line(void);
 
 static int all(struct plan p)
 {
-	size_t size = sizeof(*p.times) * ((size_t)p.ranks * (size_t)p.turns + 1);
+	size_t size = sizeof(*p.times) * ((size_t)p.ranks * (size_t)p.turns + SHARED);
 	int hangs = !strcmp(p.what, "hang"), pipe = !strcmp(p.what, "pipe");
-	uint64_t *finished;
 
 	p.times = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (p.times == MAP_FAILED || p.ranks < 2 || p.turns < 1)
 		return 2;
-	finished = &p.times[p.ranks * p.turns];
+	p.shared = &p.times[p.ranks * p.turns];
+	p.shared[LAST] = INT32_MAX;
 	puts("ready\nwaiting");
 	fflush(stdout);
 	next_line();
@@ -225,17 +231,24 @@ static int all(struct plan p)
 		if (child == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			(pipe ? stage : member)(&p, r);
-			__atomic_add_fetch(finished, 1, __ATOMIC_RELEASE);
+			__atomic_add_fetch(&p.shared[FINISHED], 1, __ATOMIC_RELEASE);
 			for (;;)
 				pause();
 		}
 		printf("rank %d %d\n", r, (int)child);
 	}
 	fflush(stdout);
-	while (!hangs && __atomic_load_n(finished, __ATOMIC_ACQUIRE) < (uint64_t)p.ranks)
+	if (!hangs && !pipe) {
+		puts("waiting");
+		fflush(stdout);
+		next_line();
+		/* Ranks are at one turn, or the next one. */
+		__atomic_store_n(&p.shared[LAST], __atomic_load_n(&p.shared[TURN], __ATOMIC_ACQUIRE) + 10, __ATOMIC_RELEASE);
+	}
+	while (!hangs && __atomic_load_n(&p.shared[FINISHED], __ATOMIC_ACQUIRE) < (uint64_t)p.ranks)
 		usleep(1000);
 	if (!hangs && !pipe)
-		show_skew(&p);
+		show_skew(&p, p.shared[LAST] < (uint64_t)p.turns ? (int)p.shared[LAST] + 1 : p.turns);
 	puts("done\nwaiting");
 	fflush(stdout);
 	next_line();
@@ -259,10 +272,10 @@ int main(int argc, char **argv)
 
 	if (argc == 7 && !strcmp(argv[1], "all"))
 		return all((struct plan){
-		    atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), strtoull(argv[5], NULL, 10) * 1000, argv[6], 0, 0, NULL });
+		    atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), strtoull(argv[5], NULL, 10) * 1000, argv[6], 0, 0, NULL, NULL });
 	if (argc == 7 && !strcmp(argv[1], "pipe"))
 		return all((struct plan){ atoi(argv[2]), atoi(argv[3]), 0, strtoull(argv[5], NULL, 10) * 1000, "pipe",
-		    atoi(argv[4]), strtoull(argv[6], NULL, 10), NULL });
+		    atoi(argv[4]), strtoull(argv[6], NULL, 10), NULL, NULL });
 	if (argc != 4)
 		return 2;
 	MUST(cuInit(0));
