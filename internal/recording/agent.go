@@ -1,5 +1,7 @@
 package recording
 
+import "time"
+
 // Names of sources whose pauses are known (Overhead.PausedOf).
 const (
 	CallsSource      = "cuda calls"
@@ -31,10 +33,13 @@ type AgentStatus struct {
 
 // Held says for how long an agent kept threads of its process out of the driver, as the process itself says.
 type Held struct {
-	Threads [5]uint32 `json:"threads"`    // each time counted, by time: up to 1, 2, 5, 10 ms, and longer
+	Threads [5]uint32 `json:"threads"`    // each time counted, by time: up to each of HeldUpTo, and longer
 	Sum     uint64    `json:"sum_ns"`     // all together
 	Longest uint64    `json:"longest_ns"` // one of them
 }
+
+// HeldUpTo are the bounds of Held.Threads; the last ones were held for longer.
+var HeldUpTo = [4]time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond}
 
 // WindowSteps says when a window began and what each step of it took, as the agent measured them: all in ns. What runs
 // in the agent's own thread can still hold up calls into the driver. From Disable on it ran in a thread of the process

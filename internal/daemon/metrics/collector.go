@@ -35,6 +35,7 @@ type descriptions struct {
 	targetUp, buildInfo                        *prometheus.Desc
 	selfCPU, selfMemory                        *prometheus.Desc
 	gpuKernels, gpuWindows, gpuDropped, agent  *prometheus.Desc
+	held                                       *prometheus.Desc
 	overhead, overheadBound, budget, level     *prometheus.Desc
 	inProgress                                 *prometheus.Desc
 }
@@ -152,6 +153,11 @@ func describe() descriptions { //nolint:funlen // a table
 			"state",
 			"pid",
 		),
+		held: d(
+			"gpu_held_seconds",
+			"For how long threads were kept out of the driver, each time, so that an agent could enter, flush or leave CUPTI.",
+			"pid",
+		),
 		overhead: d(
 			"target_overhead_ratio",
 			"Share of the target's time that a source takes, measured or predicted; source total: all together.",
@@ -216,7 +222,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		d.discovered, d.recordings, d.recordingBytes, d.uploads, d.pending,
 		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.targetLosses, d.recorderBytes, d.recorderEvents,
 		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo, d.selfCPU, d.selfMemory,
-		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.overhead, d.overheadBound, d.budget, d.level, d.inProgress,
+		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.held, d.overhead, d.overheadBound, d.budget, d.level, d.inProgress,
 	} {
 		ch <- desc
 	}
@@ -315,6 +321,20 @@ func (c *collector) collectAgent(ch chan<- prometheus.Metric, a *recording.Agent
 	counter(ch, c.desc.gpuWindows, float64(a.Kept), "kept", pid)
 	counter(ch, c.desc.gpuDropped, float64(a.Dropped), pid)
 	ch <- prometheus.MustNewConstMetric(c.desc.agent, prometheus.GaugeValue, 1, clean(a.State), pid)
+	c.collectHeld(ch, a.Held, pid)
+}
+
+func (c *collector) collectHeld(ch chan<- prometheus.Metric, h *recording.Held, pid string) {
+	if h == nil {
+		h = &recording.Held{}
+	}
+	count, upTo := uint64(0), map[float64]uint64{}
+	for i, n := range h.Threads {
+		if count += uint64(n); i < len(recording.HeldUpTo) {
+			upTo[recording.HeldUpTo[i].Seconds()] = count
+		}
+	}
+	ch <- prometheus.MustNewConstHistogram(c.desc.held, count, seconds(h.Sum), upTo, pid)
 }
 
 // collectOverhead sends what watching costs each target. Levels hold for all of them.

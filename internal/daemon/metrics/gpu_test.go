@@ -21,6 +21,7 @@ func TestAgentsHaveTheirMetrics(t *testing.T) {
 				Windows:  10,
 				Disabled: 2,
 				Kept:     3,
+				Held:     &recording.Held{Threads: [5]uint32{7, 5, 3, 2, 1}, Sum: 36_000_000, Longest: 11_000_000},
 			},
 			{Agent: recording.Agent{PID: 20, State: "refused"}},
 		}
@@ -31,6 +32,22 @@ func TestAgentsHaveTheirMetrics(t *testing.T) {
 # TYPE inferscope_gpu_agent gauge
 inferscope_gpu_agent{pid="10",state="running"} 1
 inferscope_gpu_agent{pid="20",state="refused"} 1
+# HELP inferscope_gpu_held_seconds For how long threads were kept out of the driver, each time, so that an agent could enter, flush or leave CUPTI.
+# TYPE inferscope_gpu_held_seconds histogram
+inferscope_gpu_held_seconds_bucket{pid="10",le="0.001"} 7
+inferscope_gpu_held_seconds_bucket{pid="10",le="0.002"} 12
+inferscope_gpu_held_seconds_bucket{pid="10",le="0.005"} 15
+inferscope_gpu_held_seconds_bucket{pid="10",le="0.01"} 17
+inferscope_gpu_held_seconds_bucket{pid="10",le="+Inf"} 18
+inferscope_gpu_held_seconds_sum{pid="10"} 0.036
+inferscope_gpu_held_seconds_count{pid="10"} 18
+inferscope_gpu_held_seconds_bucket{pid="20",le="0.001"} 0
+inferscope_gpu_held_seconds_bucket{pid="20",le="0.002"} 0
+inferscope_gpu_held_seconds_bucket{pid="20",le="0.005"} 0
+inferscope_gpu_held_seconds_bucket{pid="20",le="0.01"} 0
+inferscope_gpu_held_seconds_bucket{pid="20",le="+Inf"} 0
+inferscope_gpu_held_seconds_sum{pid="20"} 0
+inferscope_gpu_held_seconds_count{pid="20"} 0
 # HELP inferscope_gpu_kernels_total Kernels that agents saw: in windows, unless GPU activity is recorded all the time.
 # TYPE inferscope_gpu_kernels_total counter
 inferscope_gpu_kernels_total{pid="10"} 1000
@@ -52,6 +69,7 @@ inferscope_gpu_windows_total{end="kept",pid="20"} 0
 		r,
 		strings.NewReader(want),
 		"inferscope_gpu_agent",
+		"inferscope_gpu_held_seconds",
 		"inferscope_gpu_kernels_total",
 		"inferscope_gpu_records_dropped_total",
 		"inferscope_gpu_windows_total",
