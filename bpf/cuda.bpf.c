@@ -101,13 +101,14 @@ static __always_inline struct event *reserve(void)
 	return e;
 }
 
-/* Whether this is the agent's own thread (agent/src/agent.h names it). It makes calls to get out of CUPTI, which are
- * none of the program's. */
+/* Whether this is the agent's own thread, or one of CUPTI's, which have the name that the agent's had when they began
+ * (agent/src/loop.c, internal/analysis/threads). Their calls are none of the program's. */
 static __always_inline int is_agent(void)
 {
 	const __u64 *comm = (const __u64 *)bpf_get_current_task_btf()->comm;
 
-	return comm[0] == 0x6f63737265666e69ULL && comm[1] == 0x6570ULL;
+	return (comm[0] == 0x6f63737265666e69ULL && comm[1] == 0x6570ULL) /* inferscope */
+	    || comm[0] == 0x6974707563ULL; /* cupti */
 }
 
 /* What every event has; the caller fills ret, flags and args. */
@@ -383,7 +384,8 @@ static __always_inline int leave(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int call_entry(struct pt_regs *ctx)
 {
-	put_entry(ctx, bpf_ktime_get_ns(), bpf_get_attach_cookie(ctx));
+	if (!is_agent())
+		put_entry(ctx, bpf_ktime_get_ns(), bpf_get_attach_cookie(ctx));
 	return 0;
 }
 
@@ -416,7 +418,8 @@ int call_return(struct pt_regs *ctx)
 SEC("uprobe")
 int perf_entry(struct pt_regs *ctx)
 {
-	put_entry(ctx, bpf_ktime_get_ns(), bpf_get_attach_cookie(ctx));
+	if (!is_agent())
+		put_entry(ctx, bpf_ktime_get_ns(), bpf_get_attach_cookie(ctx));
 	return 0;
 }
 
