@@ -87,7 +87,6 @@ func Run(rec *recording.Recording) *Result {
 	beside := diagnose.Beside{Hangs: hangs, Topology: r.Topology}
 	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, beside, predictor{study})
 	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
-	r.Sensors = sensors.Summarize(rec, r.perSec())
 	if r.Requests = served(); r.Requests != nil {
 		if it := r.Diagnosis.Iterations; it != nil {
 			r.Requests.Derive(rec, requests.Iterations{PID: it.PID, Source: it.Source, Starts: it.Starts})
@@ -100,6 +99,7 @@ func Run(rec *recording.Recording) *Result {
 			},
 		)
 	}
+	r.Sensors = sensors.Summarize(rec, r.rates())
 	return r
 }
 
@@ -165,11 +165,17 @@ func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
 }
 
 // perSec is how many iterations a second the program does; 0 where nothing repeats.
-func (r *Result) perSec() float64 {
+func (r *Result) rates() (out sensors.Rates) {
 	if p := r.pace(); p != nil {
-		return p.PerSec
+		out.Iterations = p.PerSec
 	}
-	return 0
+	if q := r.Requests; q != nil {
+		out.Requests = q.PerSec
+		if q.TokensUnknown+q.TokensCounted == 0 {
+			out.Tokens = q.TokensPerSec
+		}
+	}
+	return out
 }
 
 // pace returns how fast the program is as it is; nil where nothing repeats.

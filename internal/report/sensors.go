@@ -21,6 +21,8 @@ func addSensors(d *document.Document, m *Model) {
 		document.Right("Limit", 2),
 		document.Right("Energy", 1),
 		document.Right("Per iteration", 1),
+		document.Right("Per request", 1),
+		document.Right("Per token", 1),
 		document.Right("Max °C", 3),
 		document.Right("SM clock busy", 0),
 		document.Right("Can", 2),
@@ -28,15 +30,16 @@ func addSensors(d *document.Document, m *Model) {
 		document.Right("Memory used", 2),
 	}}
 	var lines document.Bullets
-	iterations := false
+	known := map[string]bool{}
+	of := func(what string, j float64) string {
+		known[what] = known[what] || j > 0
+		return joules(j)
+	}
 	for i := range m.Sensors.GPUs {
 		g := &m.Sensors.GPUs[i]
-		clock, can, each := format.Nothing, format.Nothing, format.Nothing
+		clock, can := format.Nothing, format.Nothing
 		if g.SMClock > 0 {
 			clock, can = fmt.Sprintf("%d MHz", g.SMClock), fmt.Sprintf("%d MHz", g.SMClockMax)
-		}
-		if g.PerIteration > 0 {
-			each, iterations = joules(g.PerIteration), true
 		}
 		t.Row(
 			fmt.Sprintf("%d %s", g.Index, format.Clean(g.Name)),
@@ -44,7 +47,9 @@ func addSensors(d *document.Document, m *Model) {
 			watts(g.PowerPeak),
 			watts(g.PowerLimit),
 			joules(g.Energy),
-			each,
+			of("Per iteration", g.PerIteration),
+			of("Per request", g.PerRequest),
+			of("Per token", g.PerToken),
 			fmt.Sprint(g.Temperature),
 			clock,
 			can,
@@ -53,8 +58,10 @@ func addSensors(d *document.Document, m *Model) {
 		)
 		lines = append(lines, clockLines(g)...)
 	}
-	if !iterations {
-		t.Drop("Per iteration")
+	for _, what := range []string{"Per iteration", "Per request", "Per token"} {
+		if !known[what] {
+			t.Drop(what)
+		}
 	}
 	t.Note = "Read by nvidia-smi ten times a second, of the whole machine: other programs on these GPUs count as well."
 	d.AddTable("GPU power and clocks", t)

@@ -15,7 +15,7 @@ type heldGPU struct {
 
 // heldDown returns the GPUs of the target that are, and how many it uses of which sensors tell.
 func (a *analysis) heldDown() (held []heldGPU, used int) {
-	s := sensors.Summarize(a.t.Rec, 0)
+	s := sensors.Summarize(a.t.Rec, sensors.Rates{})
 	if s == nil {
 		return nil, 0
 	}

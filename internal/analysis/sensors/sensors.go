@@ -43,7 +43,12 @@ type GPU struct {
 	Throttled bool `json:"throttled"`
 
 	PerIteration float64 `json:"energy_per_iteration_j"` // 0: not known
+	PerRequest   float64 `json:"energy_per_request_j"`   // 0: not known
+	PerToken     float64 `json:"energy_per_token_j"`     // of output; 0: not known
 }
+
+// Rates is how much the target does a second; 0 where that is not known.
+type Rates struct{ Iterations, Requests, Tokens float64 }
 
 // Reason is why clocks were low.
 type Reason struct {
@@ -90,9 +95,8 @@ const (
 	throttleDepth = 0.97 // of the GPU's highest clock
 )
 
-// Summarize adds up the sensors of a recording; nil where there are none. perSec is how many iterations a second the
-// target does, 0 where nothing repeats.
-func Summarize(rec *recording.Recording, perSec float64) *Summary {
+// Summarize adds up the sensors of a recording; nil where there are none.
+func Summarize(rec *recording.Recording, rates Rates) *Summary {
 	byGPU := map[int][]recording.Sensor{}
 	for _, s := range rec.Meta.Sensors {
 		byGPU[s.GPU] = append(byGPU[s.GPU], s)
@@ -110,13 +114,21 @@ func Summarize(rec *recording.Recording, perSec float64) *Summary {
 	for _, list := range byGPU {
 		g := summarize(list)
 		g.Used = used[g.UUID]
-		if perSec > 0 && g.Used {
-			g.PerIteration = float64(g.Power) / 1000 / perSec
+		if g.Used {
+			g.PerIteration, g.PerRequest, g.PerToken = g.each(rates.Iterations), g.each(rates.Requests), g.each(rates.Tokens)
 		}
 		out.GPUs = append(out.GPUs, g)
 	}
 	slices.SortFunc(out.GPUs, func(a, b GPU) int { return cmp.Compare(a.Index, b.Index) })
 	return out
+}
+
+// each returns the energy of one of so many a second, J.
+func (g *GPU) each(perSec float64) float64 {
+	if perSec <= 0 {
+		return 0
+	}
+	return float64(g.Power) / 1000 / perSec
 }
 
 func summarize(list []recording.Sensor) GPU {

@@ -28,9 +28,9 @@ func record(f func(i int, s *recording.Sensor)) *recording.Recording {
 	return b.Recording()
 }
 
-func one(t *testing.T, rec *recording.Recording, perSec float64) sensors.GPU {
+func one(t *testing.T, rec *recording.Recording, rates sensors.Rates) sensors.GPU {
 	t.Helper()
-	s := sensors.Summarize(rec, perSec)
+	s := sensors.Summarize(rec, rates)
 	if s == nil || len(s.GPUs) != 1 {
 		t.Fatalf("%+v", s)
 	}
@@ -38,16 +38,18 @@ func one(t *testing.T, rec *recording.Recording, perSec float64) sensors.GPU {
 }
 
 func TestNone(t *testing.T) {
-	if s := sensors.Summarize(recordtest.New().Recording(), 1); s != nil {
+	if s := sensors.Summarize(recordtest.New().Recording(), sensors.Rates{Iterations: 1}); s != nil {
 		t.Errorf("%+v", s)
 	}
 }
 
-// TestEnergy: a ramp from 0 to 300 W over three seconds is 450 J; at 10 iterations a second 15 J each.
+// TestEnergy: a ramp from 0 to 300 W over three seconds is 450 J; at 10 iterations, 2 requests and 100 tokens a second
+// 15, 75 and 1.5 J each.
 func TestEnergy(t *testing.T) {
-	g := one(t, record(func(i int, s *recording.Sensor) { s.Power = uint64(i) * 10_000 }), 10)
+	g := one(t, record(func(i int, s *recording.Sensor) { s.Power = uint64(i) * 10_000 }),
+		sensors.Rates{Iterations: 10, Requests: 2, Tokens: 100})
 	if math.Abs(g.Energy-450) > 1e-6 || g.Power != 150_000 || g.PowerPeak != 300_000 ||
-		math.Abs(g.PerIteration-15) > 1e-9 {
+		math.Abs(g.PerIteration-15)+math.Abs(g.PerRequest-75)+math.Abs(g.PerToken-1.5) > 1e-9 {
 		t.Errorf("%+v", g)
 	}
 	if !g.Used || g.Index != 2 || g.MemoryUsed != 30 || g.Throttled || len(g.Throttle) != 0 || g.SMClock != 1980 {
@@ -62,17 +64,17 @@ func TestThrottled(t *testing.T) {
 		if i%2 == 0 {
 			s.SMClock, s.Reasons = 1400, 0x4
 		}
-	}), 0)
+	}), sensors.Rates{})
 	if !g.Throttled || len(g.Throttle) != 1 || g.Throttle[0].Reason != "power limit" || g.Throttle[0].Clock != 1400 ||
 		g.SMClockLow != 1400 ||
-		g.PerIteration != 0 {
+		g.PerIteration+g.PerRequest+g.PerToken != 0 {
 		t.Errorf("%+v", g)
 	}
-	g = one(t, record(func(_ int, s *recording.Sensor) { s.Reasons = 0x4 }), 0)
+	g = one(t, record(func(_ int, s *recording.Sensor) { s.Reasons = 0x4 }), sensors.Rates{})
 	if g.Throttled || g.Throttle[0].Share != 1 {
 		t.Errorf("at full clocks: %+v", g)
 	}
-	g = one(t, record(func(_ int, s *recording.Sensor) { s.SMClock, s.Reasons, s.Utilization = 345, 0x1, 0 }), 0)
+	g = one(t, record(func(_ int, s *recording.Sensor) { s.SMClock, s.Reasons, s.Utilization = 345, 0x1, 0 }), sensors.Rates{})
 	if g.Throttled || g.SMClock != 0 || g.Busy != 0 {
 		t.Errorf("idle: %+v", g)
 	}
