@@ -50,8 +50,8 @@ bench: ## what watching costs on this machine, as one table (asks for root)
 bench-cost: ## what each source adds to programs that switch threads, launch, allocate: a table for docs/examples/cost.md (root, 6 minutes; COST=PATTERN for some rows)
 	@scripts/bench.sh cost
 
-bench-paired: ## benchmarks of commits BEFORE and AFTER (HEAD) in turns: CPU time of an operation, with intervals
-	@scripts/bench.sh paired -before "$(BEFORE)" -after "$(or $(AFTER),HEAD)" -bench "$(or $(BENCH),.)"
+bench-paired: ## benchmarks of commits BEFORE and AFTER (HEAD) in turns: CPU time of an operation, with intervals (WALL=1: on an idle machine, quicker)
+	@scripts/bench.sh paired -before "$(BEFORE)" -after "$(or $(AFTER),HEAD)" -bench "$(or $(BENCH),.)" $(if $(WALL),-wall)
 
 bench-go: ## the Go benchmarks of PKG that match BENCH
 	@scripts/bench.sh go

@@ -1,11 +1,13 @@
 // Command benchpaired runs the Go benchmarks that two commits have in common, in turns, and prints how much CPU time an
 // operation takes at the second against the first:
 //
-//	benchpaired -before COMMIT [-after COMMIT] [-rounds N] [-bench PATTERN] [-packages OLD=NEW,...]
+//	benchpaired -before COMMIT [-after COMMIT] [-rounds N] [-bench PATTERN] [-packages OLD=NEW,...] [-wall]
 //
 // A round runs each benchmark of both commits with N operations and with 3 N, and takes the difference of the CPU time
 // of these processes: what a benchmark prepares cancels out, and what else runs on the machine counts little. The order
-// changes with each round. The table has the median of the ratios and the interval that holds the true median with a
+// changes with each round. With -wall a round runs all benchmarks of a package in one process of each commit, and takes
+// what they say themselves: for an idle machine, where it is a tenth of the work, and for benchmarks that prepare much
+// more than they measure. The table has the median of the ratios and the interval that holds the true median with a
 // probability of 95% or more (from the smallest to the largest up to 8 rounds, 97% of 6). "WORSE" is one that is above
 // 1.05 as a whole, "unclear" one that holds 1.05.
 package main
@@ -55,8 +57,8 @@ func main() {
 // pair is a benchmark that both commits have.
 type pair struct {
 	name string
-	n    int // operations of the shorter run
 	side [2]side
+	took [2][]time.Duration // an operation, in each round
 }
 
 // side is the test binary of one commit.
@@ -69,6 +71,7 @@ func run(ctx context.Context, args []string, out, said io.Writer) error {
 	rounds := flags.Int("rounds", 6, "of each benchmark")
 	bench := flags.String("bench", ".", "benchmarks, as go test takes them")
 	packages := flags.String("packages", hot, "folders of packages, OLD=NEW or one for both, with commas")
+	wall := flags.Bool("wall", false, "take the time that benchmarks say, on an idle machine, in place of CPU time")
 	least := flags.Duration("time", 200*time.Millisecond, "of the shorter run, about")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -88,20 +91,27 @@ func run(ctx context.Context, args []string, out, said io.Writer) error {
 		}
 		defer remove(trees[i])
 	}
-	var pairs []pair
+	what, measure := "CPU time", cpuTimes
+	if *wall {
+		what, measure = "time", wallTimes
+	}
+	fmt.Fprintf(out, "| %s of an operation | %s | %s | ratio | 95%% | |\n|---|---|---|---|---|---|\n", what, *before, *after)
 	for p := range strings.SplitSeq(*packages, ",") {
-		fmt.Fprintln(said, p)
-		found, err := build(ctx, folder, trees, p, *bench)
+		began := time.Now()
+		pairs, err := build(ctx, folder, trees, p, *bench)
 		if err != nil {
 			fmt.Fprintf(said, "%s is left out: %v\n", p, err)
+			continue
 		}
-		pairs = append(pairs, found...)
-	}
-	fmt.Fprintf(out, "| CPU time of an operation | %s | %s | ratio | 95%% | |\n|---|---|---|---|---|---|\n", *before, *after)
-	for i := range pairs {
-		if err := pairs[i].compare(ctx, out, *rounds, *least); err != nil {
-			fmt.Fprintf(said, "%s is left out: %v\n", pairs[i].name, err)
+		if err := measure(ctx, pairs, *bench, *rounds, *least); err != nil {
+			fmt.Fprintf(said, "%s: %v\n", p, err)
 		}
+		for i := range pairs {
+			if err := pairs[i].print(out); err != nil {
+				fmt.Fprintf(said, "%s is left out: %v\n", pairs[i].name, err)
+			}
+		}
+		fmt.Fprintf(said, "%s took %v\n", p, time.Since(began).Round(time.Second))
 	}
 	return ctx.Err()
 }
@@ -154,6 +164,9 @@ func build(ctx context.Context, folder string, trees [2]string, folders, bench s
 			pairs = append(pairs, pair{name: newer + " " + name, side: sides})
 		}
 	}
+	if len(pairs) == 0 {
+		return nil, fmt.Errorf("no benchmark of both matches %q", bench)
+	}
 	return pairs, nil
 }
 
@@ -165,13 +178,21 @@ func where(tree, older, newer string) string {
 	return newer
 }
 
-var line = regexp.MustCompile(`(?m)^Benchmark(\S+)-` + processes + `\s+(\d+)\s+\S+ ns/op`)
+var line = regexp.MustCompile(`(?m)^Benchmark(\S+)-` + processes + `\s+(\d+)\s+(\S+) ns/op`)
 
-// benchmarks returns how many operations each of the benchmarks did.
-func benchmarks(text string) map[string]int {
-	found := map[string]int{}
+// result is what a benchmark says.
+type result struct {
+	n    int // operations
+	each time.Duration
+}
+
+// benchmarks returns what each of the benchmarks said.
+func benchmarks(text string) map[string]result {
+	found := map[string]result{}
 	for _, m := range line.FindAllStringSubmatch(text, -1) {
-		found[m[1]], _ = strconv.Atoi(m[2])
+		n, _ := strconv.Atoi(m[2])
+		ns, _ := strconv.ParseFloat(m[3], 64)
+		found[m[1]] = result{n, time.Duration(ns)}
 	}
 	return found
 }
@@ -207,39 +228,74 @@ func (s side) operation(ctx context.Context, bench string, n int) (time.Duration
 	return (long - short) / time.Duration(2*n), err
 }
 
-// compare runs one benchmark of both commits in turns, and prints its row.
-func (p *pair) compare(ctx context.Context, out io.Writer, rounds int, least time.Duration) error {
-	bench := only(p.name)
-	text, _, err := p.side[0].run(ctx, bench, least.String())
-	if err != nil {
-		return err
+// cpuTimes runs each of the benchmarks of a package alone, of both commits in turns.
+func cpuTimes(ctx context.Context, pairs []pair, _ string, rounds int, least time.Duration) error {
+	for i := range pairs {
+		p := &pairs[i]
+		bench := only(p.name)
+		text, _, err := p.side[0].run(ctx, bench, least.String())
+		if err != nil {
+			return err
+		}
+		n := 1
+		for _, r := range benchmarks(text) {
+			n = max(r.n, 1)
+		}
+		for round := range rounds {
+			var took [2]time.Duration
+			for i := range took {
+				which := (i + round) % 2
+				if took[which], err = p.side[which].operation(ctx, bench, n); err != nil {
+					return err
+				}
+			}
+			p.add(took)
+		}
 	}
-	for _, p.n = range benchmarks(text) {
-	}
-	var ratios []float64
-	var took [2][]time.Duration
+	return nil
+}
+
+// wallTimes runs the benchmarks of a package together, of both commits in turns.
+func wallTimes(ctx context.Context, pairs []pair, bench string, rounds int, least time.Duration) error {
 	for round := range rounds {
-		var ns [2]time.Duration
-		for i := range ns {
+		var said [2]map[string]result
+		for i := range said {
 			which := (i + round) % 2
-			if ns[which], err = p.side[which].operation(ctx, bench, max(p.n, 1)); err != nil {
+			text, _, err := pairs[0].side[which].run(ctx, bench, least.String())
+			if err != nil {
 				return err
 			}
+			said[which] = benchmarks(text)
 		}
-		if ns[0] <= 0 || ns[1] <= 0 {
-			continue // what was prepared took longer the first time than all operations
+		for i := range pairs {
+			_, name, _ := strings.Cut(pairs[i].name, " ")
+			pairs[i].add([2]time.Duration{said[0][name].each, said[1][name].each})
 		}
-		took[0], took[1] = append(took[0], ns[0]), append(took[1], ns[1])
-		ratios = append(ratios, float64(ns[1])/float64(ns[0]))
+	}
+	return nil
+}
+
+// add takes what a round measured, but where what was prepared took longer the first time than all operations.
+func (p *pair) add(took [2]time.Duration) {
+	if took[0] > 0 && took[1] > 0 {
+		p.took[0], p.took[1] = append(p.took[0], took[0]), append(p.took[1], took[1])
+	}
+}
+
+// print writes the row of a pair.
+func (p *pair) print(out io.Writer) error {
+	var ratios []float64
+	for i, before := range p.took[0] {
+		ratios = append(ratios, float64(p.took[1][i])/float64(before))
 	}
 	if len(ratios) < 2 {
-		return errors.New("its operations cannot be told from what it prepares")
+		return errors.New("its operations cannot be told from what it prepares: see -wall")
 	}
 	middle, low, high := interval(ratios)
 	fmt.Fprintf(
 		out,
 		"| %s | %v | %v | %.2f | %.2f to %.2f | %s |\n",
-		p.name, middleOf(took[0]), middleOf(took[1]), middle, low, high, verdict(low, high),
+		p.name, middleOf(p.took[0]), middleOf(p.took[1]), middle, low, high, verdict(low, high),
 	)
 	return nil
 }
@@ -255,8 +311,8 @@ func verdict(low, high float64) string {
 }
 
 func middleOf(times []time.Duration) time.Duration {
-	slices.Sort(times)
-	return times[len(times)/2]
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[len(sorted)/2]
 }
 
 // interval returns the median, and an interval of order statistics that holds the true one with 95% or more where there

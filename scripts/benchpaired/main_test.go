@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"testing"
+	"time"
 )
 
 func TestInterval(t *testing.T) {
@@ -30,7 +31,7 @@ func TestVerdict(t *testing.T) {
 
 func TestBenchmarks(t *testing.T) {
 	const text = "goos: linux\nBenchmarkMix/1,000-2 \t      12\t  123.4 ns/op\t 7 B/event\nBenchmarkAdd-2  9  1e+06 ns/op\nPASS\n"
-	if got := benchmarks(text); !maps.Equal(got, map[string]int{"Mix/1,000": 12, "Add": 9}) {
+	if got := benchmarks(text); !maps.Equal(got, map[string]result{"Mix/1,000": {12, 123}, "Add": {9, time.Millisecond}}) {
 		t.Errorf("%v", got)
 	}
 	if got := only("internal/x Mix/1,000"); got != "^BenchmarkMix$/^1,000$" {
