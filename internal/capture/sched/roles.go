@@ -183,6 +183,9 @@ func local(table string, out map[uint64]recording.Role) {
 		if bad != nil || err != nil || inode == 0 {
 			continue
 		}
+		if ofLibrary(row[7]) {
+			continue
+		}
 		if flags&unixListening != 0 {
 			names[row[7]], out[inode] = true, recording.Listening
 			continue
@@ -194,6 +197,12 @@ func local(table string, out map[uint64]recording.Role) {
 			out[inode] = recording.Accepted
 		}
 	}
+}
+
+// ofLibrary reports whether a socket has a name that libcuda or NCCL gives it. Each process that uses CUDA listens on such
+// a socket for those that import its memory, and is no server for that.
+func ofLibrary(name string) bool {
+	return strings.HasPrefix(name, "@cuda-uvmfd-") || strings.HasPrefix(name, "@tmp/nccl-")
 }
 
 // withRoles puts roles into objects, and adds sockets that no thread was seen to wait for: who polls

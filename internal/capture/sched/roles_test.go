@@ -54,6 +54,7 @@ func TestRolesOfRealSockets(t *testing.T) {
 	l4, a4, c4 := pair(t, "tcp4", "127.0.0.1:0")
 	l6, a6, c6 := pair(t, "tcp6", "[::1]:0")
 	lu, au, cu := pair(t, "unix", filepath.Join(t.TempDir(), "s"))
+	ld, ad, _ := pair(t, "unix", fmt.Sprintf("@cuda-uvmfd-4026531836-%d@", os.Getpid()))
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +77,7 @@ func TestRolesOfRealSockets(t *testing.T) {
 		"tcp6 accepted": {a6, recording.Accepted}, "tcp6 connected": {c6, recording.Connected},
 		"unix listening": {lu, recording.Listening}, "unix accepted": {au, recording.Accepted},
 		"unix connected": {cu, ""}, "pair": {end.Ino, ""},
+		"libcuda's listening": {ld, ""}, "libcuda's accepted": {ad, ""},
 	} {
 		if role := got[objectKey{pid, c.inode}]; role != c.want {
 			t.Errorf("%s is %q, want %q", name, role, c.want)
