@@ -1,6 +1,7 @@
 package gap
 
 import (
+	"sort"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -41,20 +42,34 @@ func marksCapture(base string) (begins, ends bool) {
 	return strings.Contains(base, beginCapture), strings.Contains(base, endCapture)
 }
 
-// explain makes the steps of what a thread did in [from, to). What it did while it captured a graph made the graph, and
-// was no launching that a graph could save.
+// explain makes the steps of what a thread did in [from, to).
 func (w *walker) explain(th *thread, from, to uint64) {
-	for i := range th.captures {
+	w.outsideCaptures(th, from, to, func(u, v uint64) { w.explainPart(th, u, v) })
+}
+
+// outsideCaptures visits the stretches of [from, to) in which a thread captured no graph, and makes the steps of the
+// others: what it did then made the graph, and was no launching that a graph could save.
+func (w *walker) outsideCaptures(th *thread, from, to uint64, visit func(u, v uint64)) {
+	for i := th.captureFrom(from); i < len(th.captures) && th.captures[i].from < to; i++ {
 		c := &th.captures[i]
-		if c.to <= from {
-			continue
+		if c.from > from {
+			visit(from, c.from)
 		}
-		if c.from >= to {
-			break
-		}
-		w.explainPart(th, from, c.from)
 		w.emit(max(from, c.from), min(to, c.to), cause.Compilation, detail{th: th, op: c.op + 1})
 		from = min(to, c.to)
 	}
-	w.explainPart(th, from, to)
+	if from < to {
+		visit(from, to)
+	}
+}
+
+// captureFrom returns the place of the first capture of a thread that ends after a time.
+func (th *thread) captureFrom(at uint64) int {
+	return sort.Search(len(th.captures), func(i int) bool { return th.captures[i].to > at })
+}
+
+// capturing reports whether a thread captured a graph at a time.
+func (th *thread) capturing(at uint64) bool {
+	i := th.captureFrom(at)
+	return i < len(th.captures) && th.captures[i].from <= at
 }

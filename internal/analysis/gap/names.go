@@ -53,7 +53,7 @@ func (w *walker) runs(th *thread, in timeline.Span) {
 			end = min(end, w.op(th, i).Start)
 		}
 		if end > at {
-			w.runsBetween(th, i, at, end)
+			w.outsideCaptures(th, at, end, func(u, v uint64) { w.runsBetween(th, i, u, v) })
 		}
 		if i < th.ops.count {
 			at = max(at, w.op(th, i).End())
@@ -150,7 +150,12 @@ func (n *Names) Ousted(iv *threads.Interval) (pid, tid uint32, ok bool) {
 func (n *Names) WakingUp(iv *threads.Interval) bool { return n.w.waking(iv) }
 
 // Call names the time that a thread spends in a call, by index of its outermost op.
-func (n *Names) Call(op int32) (cause.ID, Sureness) { return n.w.callCause(op) }
+func (n *Names) Call(op int32) (cause.ID, Sureness) {
+	if n.w.owners[n.w.t.ThreadOf(op)].capturing(n.w.t.Ops[op].Start) {
+		return cause.Compilation, Seen
+	}
+	return n.w.callCause(op)
+}
 
 // owner returns the thread of an interval that an event tells of.
 func (n *Names) owner(iv *threads.Interval) *thread {

@@ -13,7 +13,7 @@ func (s *Study) apply(e Edit, h how, g *replay.Graph, p *replay.Plan) {
 	for i := range g.Whats {
 		c := &p.Changes[i]
 		before, w := *c, g.Whats[i]
-		if of[function{w.PID, w.TID, w.Name}] && w.Kind == replay.Run {
+		if w.Kind == replay.Run && (of[function{w.PID, w.TID, w.Name}] || !h.collects && collectedIn(&w, e, of)) {
 			w.Cause = e.Cause
 		}
 		remedy(&w, c)
@@ -54,6 +54,13 @@ func mostly(g *replay.Graph, id cause.ID, maxMisattributed float64) map[function
 		out[f] = float64(ns) >= (1-maxMisattributed)*float64(all[f])
 	}
 	return out
+}
+
+// collectedIn reports whether a garbage collection ran in one of the functions that an edit is about. Who makes no objects
+// causes none.
+func collectedIn(w *replay.What, e Edit, of map[function]bool) bool {
+	caller, _, _ := strings.Cut(w.Callers, "\n")
+	return w.Cause == cause.GC && hasLess(e.Cause) && of[function{w.PID, w.TID, caller}]
 }
 
 // remedy changes what is done with a What.
@@ -110,7 +117,7 @@ func (s *Study) without(e Edit, h how, g *replay.Graph) remedy {
 	case cause.CopyNotOverlapped, cause.CopyBound:
 		return s.beside(func(w *replay.What) bool { return copies(e.Cause, w) })
 	case cause.Worker:
-		return s.prefetched(e.Workers)
+		return s.prefetched(e.Workers, s.startedFor(g) > 0)
 	}
 	return func(*replay.What, *replay.Change) {}
 }
@@ -337,18 +344,49 @@ func isLaunch(name string) bool {
 	return strings.Contains(name, "Launch") && !strings.Contains(name, "GraphLaunch")
 }
 
+// startedFor is for how long helpers are awaited in a part that come and go in it, as processes do that are started for
+// one piece of work; 0 where most of the waiting is for others.
+func (s *Study) startedFor(g *replay.Graph) float64 {
+	come, stay := map[thread]bool{}, map[thread]bool{}
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		th, absent := thread{w.PID, w.TID}, w.Kind == replay.External && w.Name == replay.Absent
+		if absent && s.launches[th] {
+			return 0 // nobody's scheduling was recorded all the time
+		}
+		stay[th] = !s.launches[th]
+		come[th] = come[th] || absent
+	}
+	own, others := 0.0, 0.0
+	for th, helps := range stay {
+		switch awaited := float64(g.Awaited(th.pid, th.tid)); {
+		case !helps:
+		case come[th]:
+			own += awaited
+		default:
+			others += awaited
+		}
+	}
+	if own < others {
+		return 0
+	}
+	return own
+}
+
 // prefetched lets helpers work ahead: they wait no more to be asked, and n of them share the work; with n = 0 there are
-// so many that nobody waits for them.
-func (s *Study) prefetched(n int) remedy {
+// so many that nobody waits for them. Those that are started for each piece of work (started) need not be asked, and
+// floor says how long they take.
+func (s *Study) prefetched(n int, started bool) remedy {
 	return func(w *replay.What, c *replay.Change) {
 		first := s.launches[thread{w.PID, w.TID}]
 		switch {
-		case w.Kind == replay.Wait && w.Cause == cause.Worker && (n == 0 || !first):
+		case w.Kind == replay.Wait && w.Cause == cause.Worker && (n == 0 || !first || started):
 			c.Detach, c.Scale = true, 0
 		case w.Kind == replay.External && w.Cause == cause.Worker && first && n == 0:
 			c.Scale = 0
-		case w.Kind == replay.External && w.Cause == cause.Worker && first: // who ended it is not known: they share that too
+		case w.Kind == replay.External && w.Cause == cause.Worker && first: // who ended it is not known: it works ahead too
 			c.Scale /= float64(n)
+			c.Apart = firstThread
 		case w.Kind == replay.Run && !first && n > 1:
 			c.Scale /= float64(n)
 		}

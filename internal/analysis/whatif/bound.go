@@ -14,6 +14,8 @@ type floor struct {
 	scaled bool // the plan makes it take less than it took
 	cpus   int  // the CPUs of the host take so long, and no engine; 0: an engine does
 	locked bool // the threads of a Python interpreter take so long, one after the other
+	// the helpers take so long that are started for each piece of work, as many at a time as there are to be
+	started bool
 }
 
 // text says what bounds a prediction, to go after "limited by".
@@ -24,6 +26,9 @@ func (f *floor) text(before uint64) string {
 				"worker processes have one each",
 			100*float64(f.ns)/float64(max(before, 1)),
 		)
+	}
+	if f.started {
+		return fmt.Sprintf("the processes that are started, which take %.0f%% of the time", 100*float64(f.ns)/float64(max(before, 1)))
 	}
 	if f.cpus > 0 {
 		return fmt.Sprintf("the %d CPUs of the host, which the program's computing would fill", f.cpus)
@@ -62,6 +67,9 @@ func (s *Study) floor(edits []Edit, h how) floor {
 			best = floor{ns: ns, engine: e.engine, scaled: ns < was[e]}
 		}
 	}
+	if ns := s.startedOnes(edits); ns > best.ns {
+		best = floor{ns: ns, started: true}
+	}
 	if ns := s.crowd(edits, h); ns > best.ns {
 		best = floor{ns: ns, cpus: s.cpus}
 	}
@@ -70,6 +78,20 @@ func (s *Study) floor(edits []Edit, h how) floor {
 	}
 	best.ns = min(best.ns, s.alone)
 	return best
+}
+
+// startedOnes is how long helpers take that are started for each piece of work, ns, where a plan says how many times as
+// many there are at a time.
+func (s *Study) startedOnes(edits []Edit) uint64 {
+	i := slices.IndexFunc(edits, sharesWork)
+	if i < 0 || edits[i].Workers == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, p := range s.parts {
+		sum += s.startedFor(p.graph)
+	}
+	return uint64(sum / float64(edits[i].Workers))
 }
 
 // crowd is how long the host's CPUs take for what the threads that launch compute under a plan, and those that they
@@ -118,6 +140,9 @@ func (s *Study) computing(g *replay.Graph, plan *replay.Plan) (mine, others floa
 // surely is what the work takes at least, ns: what engines did is measured to the nanosecond, how long CPUs computed
 // and a lock was held is not.
 func (f *floor) surely() uint64 {
+	if f.started { // with the waits of both for each other, which may go
+		return uint64((1 - modelBeside) * float64(f.ns))
+	}
 	if f.cpus > 0 || f.locked {
 		return uint64((1 - decides) * float64(f.ns))
 	}
@@ -147,7 +172,7 @@ func (s *Study) bounded(p *Prediction, edits []Edit, h how) {
 	p.Low = min(p.Low, p.Speedup)
 	if p.Speedup > 1 && float64(p.After) <= (1+decides)*float64(least.ns) {
 		p.Limit = least.text(s.alone)
-	} else if p.Speedup > 1 && p.After == shared {
+	} else if shared > 0 && p.After == shared {
 		p.Limit = (&floor{ns: s.locked(edits, h), locked: true}).text(s.alone)
 	}
 }

@@ -3,6 +3,7 @@ package whatif
 import (
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
 )
 
@@ -121,6 +122,7 @@ type how struct {
 	link             linkSpeed // how fast pinned copies are
 	looks            bool      // see unread
 	late             bool      // see awake
+	collects         bool      // an edit says itself what becomes of garbage collections
 }
 
 // usual is how they are expected to be.
@@ -134,6 +136,7 @@ func (s *Study) with(edits []Edit, h how) uint64 {
 
 // change makes a plan of edits.
 func (s *Study) change(edits []Edit, h how, g *replay.Graph, plan *replay.Plan) {
+	h.collects = slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.GC })
 	for _, e := range edits {
 		s.apply(e, h, g, plan)
 	}

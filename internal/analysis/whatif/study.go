@@ -5,12 +5,15 @@ package whatif
 
 import (
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/observer"
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Study is a recording that can be replayed with changes. Its methods may be called from one goroutine at a time.
@@ -31,7 +34,8 @@ type Study struct {
 	recorder recorder
 	apart    *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
 	wakes    map[thread]wakeUps
-	cpus     int // of the host; 0: not known, or it is not known when threads ran
+	torch    bool // PyTorch's operators run in the program
+	cpus     int  // of the host; 0: not known, or it is not known when threads ran
 }
 
 // part is a stretch of time in which all was seen.
@@ -83,6 +87,9 @@ func Some(
 		s.observed += g.Observed()
 	}
 	s.wakes = wakeUpsOf(scheduled, names)
+	s.torch = slices.ContainsFunc(t.Rec.Meta.Frames, func(f recording.Frame) bool {
+		return f.Kind == recording.NativeFrame && strings.HasPrefix(f.File, "libtorch")
+	})
 	s.recorder = recorderOf(t, names)
 	s.recorder.spread(s.parts)
 	s.recorder.learned(t, s.parts, windows)

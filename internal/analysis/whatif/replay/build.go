@@ -72,7 +72,7 @@ type builder struct {
 	syncs    map[int32]int32 // outermost op of a sync: index into Timeline.Syncs
 	launched map[int32]place // outermost op that asked for activities: the node of its thread before it
 	acts     map[int32]place // activity: its node
-	asks     map[int32]bool  // outermost ops that launched a kernel
+	asks     map[int32]asked // outermost ops that launched activities
 	devices  []deviceEnds
 	// of the device whose nodes are made: number + 1 of the What of each kernel, 0 where it has none yet
 	kernelWhats []int32
@@ -80,6 +80,12 @@ type builder struct {
 }
 
 type tid struct{ pid, tid uint32 }
+
+// asked is what a call launched.
+type asked struct {
+	kernel bool
+	begun  uint64 // ns, when the first of it began
+}
 
 // place is a node in a lane.
 type place struct{ lane, node int32 }
@@ -135,7 +141,7 @@ func (b *builder) more(i int32, ns uint64, d Doubt) {
 // index finds who woke whom, and which calls waited for a GPU.
 func (b *builder) index() {
 	b.fought = map[[2]int32]uint64{}
-	b.laneOf, b.syncs, b.acts, b.asks = map[tid]int32{}, map[int32]int32{}, map[int32]place{}, map[int32]bool{}
+	b.laneOf, b.syncs, b.acts, b.asks = map[tid]int32{}, map[int32]int32{}, map[int32]place{}, map[int32]asked{}
 	for i := range b.ths {
 		b.laneOf[tid{b.ths[i].PID, b.ths[i].TID}] = int32(i)
 		b.lanes = append(b.lanes, lane{thread: true, id: tid{b.ths[i].PID, b.ths[i].TID}})

@@ -19,7 +19,7 @@ func (w *writer) bursts(calls []int32) []timeline.Span {
 			last = noNode
 			continue
 		}
-		if !w.b.asks[i] {
+		if !w.b.asks[i].kernel {
 			continue
 		}
 		if last != noNode && w.b.t.Ops[last].End() < o.Start {

@@ -27,6 +27,9 @@ const (
 	kinds
 )
 
+// Absent is the name of the time before a thread began and after it ended.
+const Absent = "absent"
+
 // Doubt is how the name of a time is known: gap.Sureness.
 type Doubt uint8
 

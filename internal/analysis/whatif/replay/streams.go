@@ -65,7 +65,12 @@ func (b *builder) activity(i, first int32) {
 	r.act = i
 	if a.Op != timeline.None {
 		r.op = b.t.Outermost(a.Op)
-		b.asks[r.op] = b.asks[r.op] || a.Kind == timeline.Kernel
+		known, ok := b.asks[r.op]
+		if !ok || a.Start < known.begun {
+			known.begun = a.Start
+		}
+		known.kernel = known.kernel || a.Kind == timeline.Kernel
+		b.asks[r.op] = known
 	}
 	b.acts[i] = place{first + a.Stream, int32(len(l.nodes))}
 	l.nodes = append(l.nodes, node{at: a.End, own: a.End - a.Start, what: b.activityWhat(a), prev: noNode, dep: noNode})

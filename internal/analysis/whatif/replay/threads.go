@@ -101,8 +101,22 @@ func (w *writer) call(i int32, o *timeline.Op) {
 		w.skip(back)
 	}
 	what.Kind = Call
+	if load := w.loaded(i, &what); load > w.pos && load < end {
+		w.inCall(load, what, d)
+		w.b.launched[i] = place{w.lane, int32(len(w.l.nodes) - 1)}
+	}
 	w.inCall(end, what, d)
 	w.skip(end)
+}
+
+// loaded returns when a call that makes code or a graph ready before it launches has done so, ns; 0 of another call. The
+// GPU begins that much later because of it.
+func (w *writer) loaded(i int32, what *What) uint64 {
+	a, ok := w.b.asks[i]
+	if !ok || what.Cause != cause.Compilation || a.begun < usualLaunch {
+		return 0
+	}
+	return a.begun - usualLaunch
 }
 
 // back returns when a thread that waited for a GPU until a time, and returned at end, could have returned: where it had
@@ -183,7 +197,7 @@ func (w *writer) interval(iv *threads.Interval, to uint64) {
 	case threads.Blocked:
 		w.blocked(iv, to)
 	default:
-		w.fixed(to, What{Kind: External, Name: "absent"}, certain)
+		w.fixed(to, What{Kind: External, Name: Absent}, certain)
 	}
 }
 

@@ -1,0 +1,128 @@
+package whatif
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+)
+
+func ofWorkers(n int) Edit {
+	return Edit{Verb: Without, Pattern: "worker", Cause: cause.Worker, Workers: n}
+}
+
+// asked is a step of 6 ms: a helper works for 3 ms while the leader waits for it, and then the GPU for 2.9 ms.
+func (s *scene) asked(at uint64, helper uint32) {
+	s.Off(recordtest.Off{
+		TID: leader, TS: start + at, Dur: 3 * ms, Blocked: 3 * ms, Call: sysFutex, By: [2]uint32{leader, helper},
+	})
+	s.run(event.Kernel, "cuLaunchKernel", 7, at+3*ms+20*us, at+3*ms+30*us, at+5930*us, 0)
+	s.wait(at+3*ms+30*us, at+5950*us)
+}
+
+// TestOperatorsLetGoOfTheLock: work in Python beside the launching of PyTorch delays that, as each operator lets go of the
+// lock, so that making it ahead brings nothing. It may bring all where the GPU is waited for meanwhile.
+func TestOperatorsLetGoOfTheLock(t *testing.T) {
+	const each = 6 * ms
+	answers := func(framework string) Prediction {
+		sc := newScene()
+		stack := sc.Stack(recordtest.Python("answer", "/app/serve.py", 7))
+		sc.Stack(recordtest.Native("launch", framework))
+		for i := range uint64(calltest.Second / each) {
+			at := i * each
+			for k := range uint64(6) {
+				sc.Sample(helper, start+at+k*500*us+250*us, stack, event.Whole)
+			}
+			sc.Off(recordtest.Off{
+				TID: helper, TS: start + at + 3*ms, Dur: 3 * ms, Blocked: 3 * ms, Call: sysFutex,
+				By: [2]uint32{leader, leader},
+			})
+			sc.asked(at, helper)
+		}
+		return sc.study(t).Predict(ofWorkers(1))
+	}
+	if p := answers("libserve.so"); p.Speedup < 1.8 {
+		t.Errorf("who launches keeps the lock: %+v", p)
+	}
+	p := answers("libtorch_python.so")
+	if p.Speedup > 1.05 || p.High < 1.8 || !strings.Contains(p.Limit, "GIL") {
+		t.Errorf("PyTorch: %+v", p)
+	}
+}
+
+// TestHelpersThatAreStarted: a helper that is started for each step can be started ahead. One at a time takes its 3 ms.
+func TestHelpersThatAreStarted(t *testing.T) {
+	const each = 6 * ms
+	sc := newScene()
+	for i := range uint64(calltest.Second / each) {
+		at, id := i*each, helper+1+uint32(i)
+		sc.Thread(leader, id, "")
+		mark := func(when uint64, what event.OffCPUMark) {
+			sc.Event(event.Event{
+				TS: start + when, PID: leader, TID: id, Kind: event.OffCPU, Func: uint16(what), Flags: event.Mark,
+			})
+		}
+		mark(at, event.Born)
+		mark(at+3*ms+5*us, event.Died)
+		sc.asked(at, id)
+	}
+	s := sc.study(t)
+	predicts(t, s.Predict(ofWorkers(1)), 2)
+	predicts(t, s.Predict(ofWorkers(0)), 2)
+}
+
+// TestCollectionsGoWithTheWork: what is collected while JSON is parsed is not collected where none is parsed, unless an
+// edit says itself what becomes of collections.
+func TestCollectionsGoWithTheWork(t *testing.T) {
+	sc := stepwise()
+	parse := recordtest.Python("raw_decode", "/usr/lib/python3.12/json/decoder.py", 7)
+	parsing, collecting := sc.Stack(parse), sc.Stack(recordtest.Python("[garbage collection]", "", 0), parse)
+	for i := range uint64(steps) {
+		for k := range 25 {
+			stack := parsing
+			if k%5 == 4 {
+				stack = collecting
+			}
+			sc.Sample(leader, start+i*period+1400*us+uint64(k)*100*us, stack, event.Whole)
+		}
+	}
+	s := sc.study(t)
+	less := s.Predict(edit(t, Faster, "serialization=1000000"))
+	all := s.Predict(edit(t, Faster, "serialization=1000000"), edit(t, Faster, "gc=1000000"))
+	some := s.Predict(edit(t, Faster, "serialization=1000000"), edit(t, Faster, "gc=1"))
+	if less.Speedup < 0.99*all.Speedup || some.Speedup > 0.8*all.Speedup {
+		t.Errorf("%.2f, with collections %.2f, without %.2f", less.Speedup, all.Speedup, some.Speedup)
+	}
+}
+
+// TestGraphOfEachStep: a graph that is captured and made ready in each step of 4 ms takes 3.4 ms of it, with the delay of
+// its kernel of 500 µs, which begins when the call has made it ready.
+func TestGraphOfEachStep(t *testing.T) {
+	sc := newScene()
+	for i := range uint64(steps) {
+		at := i * period
+		sc.call("cudaStreamBeginCapture", at, 10*us)
+		for k := range uint64(90) {
+			sc.call("cuLaunchKernel", at+20*us+k*20*us, 5*us)
+		}
+		sc.call("cudaStreamEndCapture", at+1900*us, 50*us)
+		sc.id++
+		sc.Event(event.Event{
+			TS: start + at + 2000*us, Dur: 1000 * us, PID: leader, TID: leader, Func: sc.Fn("cudaGraphLaunch"),
+			Kind: event.Call, Flags: event.Timed | event.Correlated, Ret: int32(sc.id), Args: [4]uint64{i + 1},
+		})
+		sc.Event(event.Event{
+			TS: start + at + 2950*us, Dur: 500 * us, PID: leader, TID: 7, Func: 1 << 8, Kind: event.Kernel,
+			Flags: event.Timed, Args: [4]uint64{uint64(sc.id), 0, 1 << 20},
+		})
+		sc.wait(at+3010*us, at+3460*us)
+	}
+	p := sc.study(t).Predict(edit(t, Without, "compilation"))
+	// the kernel with its launch and its end, and 540 µs of computing
+	if want := 4000.0 / (500 + 8 + 10 + 590); p.Speedup < 0.93*want || p.Speedup > 1.05*want {
+		t.Errorf("%.2f times as fast, want %.2f", p.Speedup, want)
+	}
+}
