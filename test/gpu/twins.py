@@ -88,7 +88,7 @@ FIXES = {
     "file-lock": ("--without", "lock"),
     "mapped-table": ("--without", "page-faults"),
     "asked-by-loop": ("--overlap", "network"),
-    "captured-each": ("--without", "launch-overhead"),
+    "captured-each": ("--without", "compilation"),  # it is captured once
     "slow-reader": ("--without", "worker"),
     "settings-reread": ("--faster", "serialization=1e6"),
     "answer-thread": ("--without", "worker", "--workers", "1"),  # one answer ahead

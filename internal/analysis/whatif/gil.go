@@ -159,6 +159,9 @@ func (s *Study) convoy(edits []Edit, i int, h how) uint64 {
 			others += b.locked
 		}
 	}
+	if others == 0 {
+		return 0
+	}
 	return min(s.alone, s.with(ready, h)+uint64(min(others, longestHold*launches)))
 }
 
