@@ -33,7 +33,7 @@ func TestWindowsKeepTheBudget(t *testing.T) {
 		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
 		"until { graph-launch stream=1; ssync stream=1; sleep 500us }",
 	}
-	windows := []string{"--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms"}
+	windows := inWindows("60ms", "200ms")
 	t.Run("of 2%", func(t *testing.T) {
 		t.Parallel()
 		v := cudasim.Start(t, cudasim.Options{Env: []string{dear}}, script...)

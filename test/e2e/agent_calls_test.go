@@ -12,9 +12,7 @@ import (
 func TestAgentsCallsAreNotThePrograms(t *testing.T) {
 	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{}, "until { launch 3; sync; sleep 1ms }")
-	d := startDaemon(
-		t, v.PID, "--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "100ms", "--overhead-budget", "0", "--all-calls",
-	)
+	d := startDaemon(t, v.PID, inWindows("30ms", "100ms", "--overhead-budget", "0", "--all-calls")...)
 	rec := d.waitWindows(v.PID, 5)
 	own := 0
 	for i := range rec.Events {

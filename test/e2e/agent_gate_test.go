@@ -14,7 +14,7 @@ import (
 func TestThreadsThatAreAlwaysInside(t *testing.T) {
 	t.Parallel()
 	v := alwaysInside(t)
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "50ms", "--gpu-period", "200ms")
+	d := startDaemon(t, v.PID, inWindows("50ms", "200ms")...)
 	for _, w := range closedWindows(d.waitWindows(v.PID, 5), v.PID) {
 		if w.End != "finalized" && w.End != "kept" {
 			t.Errorf("a window ended %q", w.End)

@@ -52,7 +52,7 @@ func TestAgentComesAndGoes(t *testing.T) {
 	var early cudasim.Footprint
 	windows := 0
 	for i := range n {
-		flags := []string{"--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--ring-mb", "1"}
+		flags := inWindows("20ms", "60ms", "--ring-mb", "1")
 		if i%10 != 0 { // the other sources put nothing into a target, and take twice the time to start and to stop
 			flags = append(flags, "--cpu-sampling-frequency-hz", "0", "--scheduling=false")
 		}
@@ -154,12 +154,7 @@ func ownLibcuda(t *testing.T) (env []string) {
 // It returns whether an agent was there at the kill, and how long it, or a probe, stayed.
 func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (there bool, took time.Duration) {
 	t.Helper()
-	d := launchDaemon(
-		t,
-		"--pid",
-		fmt.Sprint(v.PID),
-		"--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "80ms", "--ring-mb", "1",
-	)
+	d := launchDaemon(t, inWindows("30ms", "80ms", "--ring-mb", "1", "--pid", fmt.Sprint(v.PID))...)
 	phase := dice.IntN(4)
 	switch phase {
 	case 0: // anywhere in its start
@@ -262,7 +257,7 @@ func TestThreadsThatLaunchGraphs(t *testing.T) {
 		"thread 3 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 1ms } }",
 		"until { launch 5 kernel=k_us1; sync; sleep 1ms }",
 	)
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
+	d := startDaemon(t, v.PID, inWindows("20ms", "60ms")...)
 	a := d.waitAgent(v.PID, "refused")
 	if len(closedWindows(d.fetch(v.PID), v.PID)) != 0 || a.Slower != "" ||
 		!strings.Contains(a.Detail, "several threads of this process launch CUDA graphs") {
@@ -285,11 +280,7 @@ func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
 		"thread 1 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 150ms } }",
 		"thread 3 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }; until { sleep 50ms }",
 	)
-	d := startDaemon(
-		t,
-		v.PID,
-		"--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0",
-	)
+	d := startDaemon(t, v.PID, inWindows("20ms", "60ms", "--overhead-budget", "0")...)
 	rec := d.waitWindows(v.PID, 15)
 	finalized := 0
 	for _, w := range closedWindows(rec, v.PID) {
@@ -314,11 +305,7 @@ func TestThreadsThatLaunchOneGraph(t *testing.T) {
 		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
 		"until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 1ms }",
 	)
-	d := startDaemon(
-		t,
-		v.PID,
-		"--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0",
-	)
+	d := startDaemon(t, v.PID, inWindows("20ms", "60ms", "--overhead-budget", "0")...)
 	if a := d.waitAgent(v.PID, "refused"); a.Slower != "" || !strings.Contains(a.Detail, "launch CUDA graphs") {
 		t.Errorf("the agent is %+v, want one that says why, and nothing that stays", a)
 	}
@@ -339,11 +326,7 @@ func TestWindowsBesideCaptures(t *testing.T) {
 		"graph stream=1 { launch 3 kernel=n_us1 stream=1; until { sleep 20ms } }; graph-launch stream=1; ssync "+
 			"stream=1",
 	)
-	d := startDaemon(
-		t,
-		v.PID,
-		"--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms", "--overhead-budget", "0",
-	)
+	d := startDaemon(t, v.PID, inWindows("20ms", "60ms", "--overhead-budget", "0")...)
 	d.waitWindows(v.PID, 10)
 	d.stop()
 	if n := v.Truth().Count("cuStreamEndCapture"); n > 0 {

@@ -19,11 +19,7 @@ func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
 		cudasim.Options{Env: []string{"CUDASIM_CUPTI_LEAK_BYTES=16000000"}},
 		"until { launch 20 kernel=k_us5; sync; sleep 1ms }",
 	)
-	d := startDaemon(
-		t,
-		v.PID,
-		"--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "1s", "--overhead-budget", "0",
-	)
+	d := startDaemon(t, v.PID, inWindows("60ms", "1s", "--overhead-budget", "0")...)
 	for end := time.Now().Add(3 * patience); agentIn(d.fetch(v.PID), v.PID).State != "dormant"; sleep(100) {
 		if time.Now().After(end) {
 			break // waitAgent says what it is

@@ -171,7 +171,7 @@ func profilesItself(t *testing.T) bool {
 		"until 2s { launch 1 kernel=own_us1; sync; sleep 1ms }", "cupti flush; cupti dump", "print done",
 		busy,
 	)
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "700ms")
+	d := startDaemon(t, v.PID, inWindows("20ms", "700ms")...)
 	d.waitAgent(v.PID, "running")
 	d.waitWindows(v.PID, 1)
 	v.Go()

@@ -365,11 +365,7 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 				loop = append(c.loop, busy)
 			}
 			v := cudasim.Start(t, c.o, append([]string{c.before}, loop...)...)
-			d := startDaemon(
-				t,
-				v.PID,
-				"--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms", "--trace-size-mb", "400",
-			)
+			d := startDaemon(t, v.PID, inWindows("60ms", "200ms", "--trace-size-mb", "400")...)
 			d.waitAgent(v.PID, "running")
 			// They may not all be outside together in time: then CUPTI, with its thread, stays at rest.
 			crowd := strings.Contains(c.name, "threads")

@@ -15,7 +15,7 @@ func TestWayOutWithoutASynchronize(t *testing.T) {
 	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "graph 8 stream=1 kernel=n_us1",
 		"until { graph-launch stream=1; query stream=1; sleep 1ms }")
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "100ms")
+	d := startDaemon(t, v.PID, inWindows("30ms", "100ms")...)
 	d.waitAgent(v.PID, "refused")
 	rec := d.fetch(v.PID)
 	for _, w := range rec.Meta.GPU.Windows {
@@ -42,11 +42,7 @@ func TestASynchronizeComesBackLater(t *testing.T) {
 		"until 3s { ssync stream=1; sync; sleep 1ms }", "print again",
 		"until { graph-launch stream=1; ssync stream=1; sleep 1ms }",
 	)
-	d := startDaemon(
-		t,
-		v.PID,
-		"--gpu", "windows", "--gpu-window", "30ms", "--gpu-period", "100ms", "--overhead-budget", "0",
-	)
+	d := startDaemon(t, v.PID, inWindows("30ms", "100ms", "--overhead-budget", "0")...)
 	d.waitAgent(v.PID, "refused")
 	v.Go()
 	v.WaitLine("again")
@@ -161,7 +157,7 @@ func TestRecordsThatCUPTIDropsAreCounted(t *testing.T) {
 		cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}},
 		"until { launch 100 kernel=counted_us1; sync; sleep 5ms }",
 	)
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "100ms", "--gpu-period", "300ms")
+	d := startDaemon(t, v.PID, inWindows("100ms", "300ms")...)
 	d.waitAgent(v.PID, "running")
 	rec := d.waitWindows(v.PID, 2)
 	seen, truth := kernelsIn(rec, v.PID, "counted"), v.Truth()

@@ -101,6 +101,11 @@ func (o *output) String() string {
 // probesOnly makes every call be seen by probes, all the time: what is compared call by call with the truth.
 var probesOnly = []string{"--gpu", "continuous", "--no-inject"}
 
+// inWindows are the flags for GPU activity in windows.
+func inWindows(length, period string, more ...string) []string {
+	return append([]string{"--gpu", "windows", "--gpu-window", length, "--gpu-period", period}, more...)
+}
+
 // startDaemon starts inferscoped on a process and returns when its probes are on.
 func startDaemon(t testing.TB, pid int, flags ...string) *daemon {
 	t.Helper()

@@ -20,7 +20,7 @@ func (d *daemon) detach(pid int) {
 func TestDetach(t *testing.T) {
 	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
+	d := startDaemon(t, v.PID, inWindows("20ms", "60ms")...)
 	d.waitAgent(v.PID, "running")
 	d.waitWindows(v.PID, 1)
 	d.detach(v.PID)

@@ -77,7 +77,7 @@ func TestLinkHolderKilledBesideAnAgent(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
-	d := startDaemon(t, v.PID, "--gpu", "windows", "--gpu-window", "20ms", "--gpu-period", "60ms")
+	d := startDaemon(t, v.PID, inWindows("20ms", "60ms")...)
 	d.waitWindows(v.PID, 2)
 	if err := syscall.Kill(d.linkHolder(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)

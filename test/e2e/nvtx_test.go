@@ -100,11 +100,7 @@ func TestNVTX(t *testing.T) {
 				env = append(env, "NVTX_INJECTION64_PATH="+filepath.Join(paths.Sim, "libcupti.so.13"))
 			}
 			v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: env}, nvtxLoop...)
-			d := startDaemon(
-				t,
-				v.PID,
-				"--gpu", "windows", "--gpu-window", "60ms", "--gpu-period", "200ms", "--overhead-budget", "0",
-			)
+			d := startDaemon(t, v.PID, inWindows("60ms", "200ms", "--overhead-budget", "0")...)
 			d.waitAgent(v.PID, "running")
 			d.waitWindows(v.PID, 3)
 			rec := d.recording(v.PID)
