@@ -36,7 +36,10 @@ type Thread struct {
 
 // IsRecorder reports whether a thread is in the program because it is watched: the agent's (agent/src/agent.h names it)
 // or CUPTI's.
-func (t *Thread) IsRecorder() bool { return t.Name == "inferscope" || t.Name == "cupti" }
+func (t *Thread) IsRecorder() bool { return IsRecorder(t.Name) }
+
+// IsRecorder reports whether a thread of that name is.
+func IsRecorder(name string) bool { return name == "inferscope" || name == "cupti" }
 
 // Interval is a stretch of one state.
 type Interval struct {

@@ -82,7 +82,9 @@ func (a *analysis) countSamples(all []state) {
 func (a *analysis) period() uint64 {
 	ran := uint64(0)
 	for i := range a.threads {
-		ran += a.threads[i].Totals[threads.Running]
+		if !a.threads[i].IsRecorder() {
+			ran += a.threads[i].Totals[threads.Running]
+		}
 	}
 	if n := a.hot.origins.Samples; n > 0 && ran > 0 {
 		return ran / n

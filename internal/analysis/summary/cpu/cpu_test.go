@@ -506,3 +506,28 @@ func random(r *rand.Rand) *recording.Recording {
 	}
 	return rec
 }
+
+// TestRecorderIsNotTheProgram: what the agent's thread computed, waited for and took of a CPU is none of the program's.
+func TestRecorderIsNotTheProgram(t *testing.T) {
+	const agent = leader + 7
+	b := recordtest.New().Thread(leader, agent, "inferscope")
+	b.Samples(leader, start, start+50*ms, 5, b.Stack(native("gemm")), event.Whole)
+	b.Samples(agent, start, start+50*ms, 5, b.Stack(native("flush")), event.Whole)
+	b.Off(recordtest.Off{TID: agent, TS: start, Dur: 80 * ms, Call: futexN})
+	b.Off(recordtest.Off{
+		TID: leader, TS: start + 50*ms, Dur: 4 * ms, Call: event.NoSyscall, Flags: event.Preempted,
+		By: [2]uint32{leader, agent},
+	})
+	s := Summarize(b.Recording())
+	if s.Origins.Samples != 5 || len(s.Functions) != 1 || s.Functions[0].Name != "gemm" {
+		t.Errorf("%d samples, functions %+v; want the leader's alone", s.Origins.Samples, s.Functions)
+	}
+	for _, w := range s.Waits {
+		if w.TID == agent {
+			t.Errorf("the agent's wait is listed: %+v", w)
+		}
+	}
+	if p := s.Pressure; p.OwnTime != 4*ms || len(p.Takers) != 0 {
+		t.Errorf("own time %d ns, takers %+v; want 4 ms of our own", p.OwnTime, p.Takers)
+	}
+}

@@ -9,7 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// hot gathers the samples of running threads.
+// hot gathers the samples of running threads, but for those of the recorder: they are none of the program's.
 type hot struct {
 	a         *analysis
 	origins   Origins
@@ -44,7 +44,8 @@ func newHot(a *analysis) *hot {
 		functions: map[functionKey]*spot{}, byFrame: make([]*spot, len(a.rec.Meta.Frames)),
 	}
 	for i := range a.events.Samples {
-		if s := &a.events.Samples[i]; s.TS >= a.rec.Meta.From && s.TS <= a.rec.Meta.To {
+		s := &a.events.Samples[i]
+		if s.TS >= a.rec.Meta.From && s.TS <= a.rec.Meta.To && !threads.IsRecorder(a.names[key{s.PID, s.TID}]) {
 			h.add(int32(i), s)
 		}
 	}

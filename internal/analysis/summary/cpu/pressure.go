@@ -17,6 +17,9 @@ func (a *analysis) pressure() Pressure {
 	takers := map[takerKey]*taker{}
 	for i := range a.threads {
 		t := &a.threads[i]
+		if t.IsRecorder() {
+			continue
+		}
 		p.Voluntary += t.Switches.Voluntary
 		p.Involuntary += t.Switches.Involuntary
 		p.Migrations += t.Switches.Migrations
@@ -32,7 +35,7 @@ func (a *analysis) pressure() Pressure {
 	p.Share = share(p.Runnable, p.Runnable+p.Ran)
 	for k, t := range takers {
 		who := a.details.Who(k.pid, k.tid)
-		if who.Own {
+		if who.Own || threads.IsRecorder(who.Name) {
 			p.OwnTime += t.Time
 			p.OwnCount += t.Count
 			continue

@@ -17,11 +17,14 @@ type slept struct {
 	activity threads.Activity
 }
 
-// sleeps gathers every blocked interval, in the order of threads and time.
+// sleeps gathers every blocked interval of the program, in the order of threads and time.
 func (a *analysis) sleeps() [][]slept {
 	out := make([][]slept, len(a.threads))
 	for i := range a.threads {
 		t := &a.threads[i]
+		if t.IsRecorder() {
+			continue
+		}
 		stacks := a.details.Stacks(t.PID, t.TID)
 		list := make([]slept, 0, blocked(t))
 		for n := range t.Intervals {
