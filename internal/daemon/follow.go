@@ -223,7 +223,7 @@ func (f *follower) follow(p *proc.Process, at uint64) {
 		if f.newComplaint(p, s.Name(), err) {
 			// A process that has just begun maps its libraries one by one, and what stays uncovered is among the
 			// losses.
-			f.log.Warn("a process is not covered, or not wholly", zap.String("source", s.Name()),
+			f.log.Warn("a process is not covered, or only in part", zap.String("source", s.Name()),
 				zap.Uint32("pid", p.PID), zap.String("comm", p.Comm), zap.Error(err), logfield.Reported())
 		}
 	}

@@ -7,22 +7,22 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 )
 
-// gpuWindows is a source whose windows come as often as it is told, and which measures what they take.
+// gpuWindows is a source that records in windows. The period of its windows can be set, and it measures their cost.
 type gpuWindows interface {
-	// WindowPeriod is from one window's beginning to the next one's, as was asked for; 0: there are no windows.
+	// WindowPeriod returns the configured time between the beginnings of two windows; 0 without windows.
 	WindowPeriod() time.Duration
-	// SetWindowPeriod makes windows of all processes as rare, at least. From the first call on the source does not make
-	// them rarer by itself because of what they cost.
+	// SetWindowPeriod sets the shortest period for the windows of all processes. From the first call on, the source
+	// no longer lengthens the period by itself when windows cost too much.
 	SetWindowPeriod(least time.Duration)
-	// WindowCost returns what windows take of the time of the process that pays most, and half of its 95% interval;
-	// false where that is not known yet.
+	// WindowCost returns the share of its time that windows cost the process that pays most, and half of the 95%
+	// interval; known is false until it was measured.
 	WindowCost(pids []uint32) (share, half float64, known bool)
-	// WindowNear reports whether a window of one of these processes is open, or opens within a time; false where
-	// windows leave no room for that.
+	// WindowNear reports whether a window of one of these processes is open or opens within the given time. It is
+	// false if windows leave no room for measuring.
 	WindowNear(pids []uint32, within time.Duration) bool
 }
 
-// windowSource gives windows levels. It implements overhead.Metered.
+// windowSource lets the overhead governor set the window period by levels. It implements overhead.Metered.
 type windowSource struct {
 	windows   gpuWindows
 	period    time.Duration
@@ -51,19 +51,19 @@ func newWindowSource(w gpuWindows, processes func(uint32) []uint32) *windowSourc
 	return s
 }
 
-// times is the period at which windows are n times as rare as was asked for.
+// times returns n times the configured period.
 func (s *windowSource) times(n int) time.Duration { return time.Duration(n) * s.period }
 
-// Name is what the source is called in status and reports.
+// Name returns the name of the source in status and reports.
 func (s *windowSource) Name() string { return "gpu windows" }
 
-// Levels are how often windows come.
+// Levels implements overhead.Source.
 func (s *windowSource) Levels() []overhead.Level { return s.levels }
 
-// Level is the one in force.
+// Level implements overhead.Source.
 func (s *windowSource) Level() int { return s.level }
 
-// SetLevel makes windows as rare as the level says.
+// SetLevel sets the period of the level.
 func (s *windowSource) SetLevel(level int) error {
 	if level < 0 || level >= len(s.levels) {
 		return fmt.Errorf("windows have no level %d", level)
@@ -77,10 +77,10 @@ func (s *windowSource) SetLevel(level int) error {
 	return nil
 }
 
-// Runs counts nothing: Cost tells what windows take.
+// Runs counts nothing: windows are measured by Cost.
 func (s *windowSource) Runs(uint32) overhead.Runs { return overhead.Runs{} }
 
-// Cost returns what windows take of a target's time.
+// Cost returns the share of a target's time that windows cost.
 func (s *windowSource) Cost(root uint32) (share, half float64, known bool) {
 	return s.windows.WindowCost(s.processes(root))
 }

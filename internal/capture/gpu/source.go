@@ -15,7 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// sourceName is what the source is called in status and reports.
+// sourceName is the name of the source in status and reports.
 const sourceName = recording.GPUSource
 
 // Bounds of how many processes are remembered.
@@ -34,20 +34,20 @@ type Source struct {
 	tasks          sync.WaitGroup // goroutines that attach
 	gates          sync.WaitGroup // goroutines that open and close gates
 	rests          rests
-	heartbeatsDone chan struct{} // closed when the heart has stopped
+	heartbeatsDone chan struct{} // closed when heartbeats have stopped
 	quiet          context.CancelFunc
-	life           *liveness // nil: the kernel gave none
+	life           *liveness // nil if the kernel does not provide it
 
-	paces paces // how fast processes get on
+	paces paces // progress of processes
 
 	feed sync.Mutex // held while rings are read
 
-	mu         sync.Mutex // held for short times only: the heart beats under it
+	mu         sync.Mutex // held for short times only: heartbeats need it
 	sessions   map[proc.ID]*session
 	retired    []*session     // that are over, with rings that are to be read to their end
 	gone       []*session     // of processes that have ended, for recordings
 	continuous map[uint32]int // by target: how many recordings want all of the time
-	governed   time.Duration  // windows of every process are at least so far apart; 0: nobody said so
+	governed   time.Duration  // shortest period of windows, of every process; 0: none was set
 	closing    bool           // nothing new is begun
 	closed     bool           // agents have ended, or were given up: rings are read to their end
 	shut       bool           // no gate is opened or closed but by Close

@@ -11,10 +11,9 @@ import (
 // the wire: 600 bytes each with 60 frames.
 const maxStacks = 4096
 
-// stackCache knows stacks by the frames as the library's programs wrote them: the
-// number of a file's content and an address in it, so that the process does not matter.
-// Keys are 64-bit sums with a secret seed: among 4,096 of them a target can neither
-// make two alike nor hope for it.
+// stackCache caches stacks by the frames that the library's programs wrote: file id and offset, so that processes share
+// entries. Keys are 64-bit hashes with a secret seed: a target cannot construct collisions, and 4,096 keys are too few
+// for one to happen by chance.
 type stackCache struct {
 	seed  maphash.Seed
 	known map[uint64]*unwound
@@ -53,7 +52,7 @@ type merged struct {
 	origin event.StackOrigin
 }
 
-// mergedCache knows merged stacks, as long as nothing is learnt that changes what they mean.
+// mergedCache caches merged stacks until something is learned that changes their meaning.
 type mergedCache struct {
 	seed  maphash.Seed
 	epoch uint64
@@ -64,7 +63,7 @@ func newMergedCache() mergedCache {
 	return mergedCache{seed: maphash.MakeSeed(), known: map[mergedKey]merged{}}
 }
 
-// hash sums up what is not the unwinder's of a sample; never 0.
+// hash hashes the parts of a sample that the unwinder did not write. It is never 0.
 func (c *mergedCache) hash(r *raw) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)

@@ -1,4 +1,4 @@
-// Package metrics shows Prometheus what a daemon sees and what it costs.
+// Package metrics exports what the daemon observes, and its own cost, to Prometheus.
 package metrics
 
 import (
@@ -59,7 +59,7 @@ type counts struct {
 	labels genai.Labels
 }
 
-// rolling sums what stretches of a target said, ns.
+// rolling sums up the facts of a target, in ns.
 type rolling struct {
 	watched, busy uint64
 	idle          map[string]uint64 // by cause
@@ -69,13 +69,13 @@ type rolling struct {
 // maxCauses bounds the series of one target: there are some thirty causes.
 const maxCauses = 64
 
-// Facts adds what a stretch of a target says.
+// Facts adds the facts that analysis found in a few seconds of a target.
 func (t *Tally) Facts(f api.Facts) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.targets[f.PID]
 	if c == nil {
-		return // it was withdrawn
+		return // the target was withdrawn
 	}
 	c.rolling.watched += f.Watched
 	c.rolling.busy += min(f.Busy, f.Watched)
@@ -196,8 +196,8 @@ func (t *Tally) of(pid uint32) *counts {
 	return t.counts(0)
 }
 
-// repeats reports whether e is the agent's word of a call that a probe tells of, too: probes on
-// functions whose duration is recorded are on all the time.
+// repeats reports whether e is the agent's record of a call that a probe records as well: functions whose duration is
+// recorded are always probed.
 func (t *Tally) repeats(e *event.Event) bool {
 	if e.Kind != event.Call || e.Flags&event.Correlated == 0 {
 		return false
@@ -208,7 +208,7 @@ func (t *Tally) repeats(e *event.Event) bool {
 	return t.timed[e.Func]
 }
 
-// kindOf also takes in a table that grew: an index beyond it is the sign.
+// kindOf returns the kind of copy that e is. An index beyond the table means that the table has grown.
 func (t *Tally) kindOf(e *event.Event) copyKind {
 	if e.Kind != event.Call {
 		return noCopy
@@ -219,8 +219,8 @@ func (t *Tally) kindOf(e *event.Event) copyKind {
 	return t.copies[e.Func]
 }
 
-// learn reads the table anew. Where it still lacks an index, that one is no copy
-// for good: a source names a function before its first event.
+// learn reads the table again. An index that it still lacks is never a copy: a source names a function before its first
+// event.
 func (t *Tally) learn(atLeast int) {
 	table := t.functions()
 	t.decode = t.decoder(table)

@@ -29,7 +29,7 @@ func ParseEndpoint(address, headers string) (*Endpoint, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return nil, bad("this is no address")
+		return nil, bad("this is not an address")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, bad("the address begins with neither http:// nor https://")
 	case u.Hostname() == "":
