@@ -137,7 +137,7 @@ func main() {
 }
 
 // TestPrograms without a GPU get no advice about one, and none that is made for training loops. The table of what each
-// is told is in docs/accuracy.md (go test -run TestProgramsWithoutGPU -v ./test/e2e).
+// is told is in docs/examples/no-gpu.md (go test -run TestProgramsWithoutGPU -v ./test/e2e).
 func TestProgramsWithoutGPU(t *testing.T) {
 	long.Test(t)
 	list := plainPrograms(t)
