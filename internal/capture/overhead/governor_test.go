@@ -180,6 +180,24 @@ func TestLevelsInBetweenAreLeftOut(t *testing.T) {
 	}
 }
 
+// TestChangesTakeTime: probes come off slowly. What they cost until then is no reason to reduce another source.
+func TestChangesTakeTime(t *testing.T) {
+	dear, other := newSource("cuda calls", 0.2), newSource("cpu samples", 0.004, 0.002)
+	w := newWorld(5, dear, other)
+	target := w.target(500, 0.1)
+	dear.slow = func() {
+		target.run(w.now, w.now+1e9)
+		w.now += 1e9
+	}
+	w.pass(w.governor(5), 5)
+	if len(w.changes) != 1 || w.changes[0].Source != dear.name {
+		t.Errorf("%d changes, want one of the dear source: %+v", len(w.changes), w.changes)
+	}
+	if t.Failed() {
+		logChanges(t, w)
+	}
+}
+
 // TestNothingToMeasureBy: a target without an even signal, or without any, is held to what is predicted.
 func TestNothingToMeasureBy(t *testing.T) {
 	for name, spoil := range map[string]func(*fakeTarget){

@@ -363,7 +363,8 @@ func (g *Governor) change(s *governed, level int, reason string, now uint64) {
 		}
 	}
 	for _, w := range g.targets {
-		w.checked, w.known = 0, 0 // what it pays now is not known yet
+		// What it pays now is not known yet: until here it paid for the level before, also while that was changed.
+		w.checked, w.known, w.last = 0, 0, counters{}
 	}
 	g.off = min(offMost, g.off+offFirst/4)
 	if g.opts.Log != nil {

@@ -26,13 +26,22 @@ type fakeSource struct {
 	claims []float64 // what its counters predict
 	tells  bool      // what it would take at levels beyond the one in force
 	sets   int
+	slow   func() // what happens while its level is changed; may be nil
 }
 
-func (s *fakeSource) Name() string             { return s.name }
-func (s *fakeSource) Levels() []Level          { return s.levels }
-func (s *fakeSource) Level() int               { return s.level }
-func (s *fakeSource) SetLevel(level int) error { s.level = level; s.sets++; return nil }
-func (s *fakeSource) Runs(uint32) Runs         { return Runs{} }
+func (s *fakeSource) Name() string     { return s.name }
+func (s *fakeSource) Levels() []Level  { return s.levels }
+func (s *fakeSource) Level() int       { return s.level }
+func (s *fakeSource) Runs(uint32) Runs { return Runs{} }
+
+func (s *fakeSource) SetLevel(level int) error {
+	if s.slow != nil {
+		s.slow()
+	}
+	s.level = level
+	s.sets++
+	return nil
+}
 
 // fakeWindows are on for a while in each period.
 type fakeWindows struct {
