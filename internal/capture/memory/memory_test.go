@@ -204,10 +204,19 @@ func (w *watch) last(kind event.Kind) event.Event {
 	return all[len(all)-1]
 }
 
-// TestTotalsAreExact: all that the allocator counted, after a late attach.
+// TestTotalsAreExact: all that the allocator counted, after a late attach; the level of fewer stacks takes none of it.
 func TestTotalsAreExact(t *testing.T) {
 	program := build(t)
+	for level, detail := range []string{"sampled", "few stacks"} {
+		t.Run(detail, func(t *testing.T) { totalsAreExact(t, program, level) })
+	}
+}
+
+func totalsAreExact(t *testing.T, program string, detail int) {
 	w := newWatch(t)
+	if err := w.source.SetLevel(detail); err != nil {
+		t.Fatal(err)
+	}
 	v := startVictim(t, program)
 	v.ask("keep 100")
 	before := v.truth()
