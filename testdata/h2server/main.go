@@ -1,5 +1,5 @@
-// Command h2server streams tokens over HTTP/2 without TLS and over gRPC, as servers of language models do. It prints
-// the ports of the two.
+// Command h2server streams tokens over HTTP/2 without TLS and over gRPC, as servers of language models do. Each tells when
+// it was about to be written, by CLOCK_MONOTONIC. It prints the ports of the two.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/testkit/h2server"
 )
 
@@ -81,7 +82,9 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	if put(`{"id":"chatcmpl-1","choices":[{"delta":{"role":"assistant","content":""}}]}`) != nil {
 		return
 	}
-	err := generate(&q, func() error { return put(`{"id":"chatcmpl-1","choices":[{"delta":{"content":"secret"}}]}`) })
+	err := generate(&q, func() error {
+		return put(`{"id":"chatcmpl-1","at":%d,"choices":[{"delta":{"content":"secret"}}]}`, clock.Monotonic())
+	})
 	if err == nil {
 		_ = put(`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":%d}}`, q.MaxTokens)
 	}
@@ -96,8 +99,11 @@ func stream(_ any, s grpc.ServerStream) error {
 	if err := json.Unmarshal(body, &q); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	token := []byte("secret")
-	if err := generate(&q, func() error { return s.SendMsg(&token) }); err != nil {
+	err := generate(&q, func() error {
+		token := fmt.Appendf(nil, `secret "at":%d,`, clock.Monotonic())
+		return s.SendMsg(&token)
+	})
+	if err != nil {
 		return err
 	}
 	if q.Fail {

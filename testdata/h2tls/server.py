@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import sys
+import time
 
 import h2.config
 import h2.connection
@@ -138,17 +139,21 @@ class Connection:
         def event(data):
             return b"data: " + json.dumps(data).encode() + b"\n\n"
 
-        if grpc:
-            token = struct.pack(">BI", 0, 6) + b"secret"
-        else:
+        def token():
+            """Tells when it is about to be written."""
+            if grpc:
+                text = b'secret "at":%d,' % time.monotonic_ns()
+                return struct.pack(">BI", 0, len(text)) + text
+            choices = b'[{"delta":{"content":"secret"}}]'
+            return b'data: {"id":"chatcmpl-1","at":%d,"choices":%s}\n\n' % (time.monotonic_ns(), choices)
+
+        if not grpc:
             await self.put(stream, event({"id": "chatcmpl-1", "choices": [{"delta": {"role": "assistant", "content": ""}}]}))
-            token = event({"id": "chatcmpl-1", "choices": [{"delta": {"content": "secret"}}]})
-            token = token.replace(b'": "secret"', b'":"secret"')  # as the client of the test has it
         await asyncio.sleep(q["prefill_ms"] / 1e3)
         for i in range(q["max_tokens"]):
             if i:
                 await asyncio.sleep(q["gap_ms"] / 1e3)
-            await self.put(stream, token)
+            await self.put(stream, token())
         if grpc:
             self.h2.send_headers(stream, [("grpc-status", "0")], end_stream=True)
             self.flush()

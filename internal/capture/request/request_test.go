@@ -120,6 +120,7 @@ func (s *server) requests(n int) []recording.Request {
 type seen struct {
 	sent, end uint64
 	tokens    []uint64 // when each was read
+	written   []uint64 // before each was written, as the server of HTTP/2 says
 }
 
 func ask(c *http.Client, url string, question map[string]any) (out seen, err error) {
