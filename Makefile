@@ -80,7 +80,7 @@ test-gpu: build ## the same against a real GPU with PyTorch and transformers (ro
 test-kernels: ## the tests on Linux 5.15, 6.1 and 6.12, x86-64 and arm64, in virtual machines (QEMU; hours where it must emulate; KERNELS, PKG)
 	@scripts/test-kernels.sh
 
-test-torch: ## PyTorch from PyPI on the CPU under the daemon, and llama-server (root; downloads 3 GB)
+test-torch: ## PyTorch from PyPI on the CPU under the daemon, transformers serve and llama-server (root; downloads 3 GB)
 	@scripts/test-torch.sh
 
 test-judges: ## HolisticTraceAnalysis, Perfetto's schema, DuckDB, pyarrow, pandas, polars, ClickHouse, Spark and Nsight Systems as judges (downloads 1 GB)

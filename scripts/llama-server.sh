@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds llama.cpp's server for the CPU out of what PyPI has, once, as build/llama/llama-server: the sources come with
-# llama-cpp-python. Prints its path. Some 10 minutes of two idle CPUs, 80 MB to fetch; needs cmake, ninja and g++.
+# Builds llama.cpp's server for the CPU out of what PyPI has, once, in the user's cache, and links it as
+# build/llama/llama-server: the sources come with llama-cpp-python. Prints its path. Some 10 minutes of two idle CPUs, 80
+# MB to fetch; needs cmake, ninja and g++.
 #   LLAMA_SERVER  one that exists: nothing is built
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
 version=0.3.36
-folder=$ROOT/build/llama
+folder=${XDG_CACHE_HOME:-$HOME/.cache}/inferscope/llama-$version
 if [ -n "${LLAMA_SERVER:-}" ]; then
 	echo "$LLAMA_SERVER"
 	exit
@@ -37,4 +38,6 @@ if [ ! -e "$folder/llama-server" ]; then
 	strip -o "$folder/llama-server.new" "$work/build/bin/llama-server"
 	mv "$folder/llama-server.new" "$folder/llama-server"
 fi
+mkdir -p "$ROOT/build/llama"
+ln -sfn "$folder/llama-server" "$ROOT/build/llama/llama-server"
 echo "$folder/llama-server"

@@ -58,6 +58,8 @@ step check-generate scripts/generate.sh --check &
 [ -n "$all" ] || [ "$(id -u)" != 0 ] || step upload-server scripts/tools.sh versitygw &
 [ -z "$all" ] || step judges scripts/test-judges.sh &
 [ -z "$all" ] || step browser-driver scripts/browser-driver.sh &
+# Without these two servers their tests are skipped.
+[ -z "$all" ] || step servers bash -c 'timeout 40m scripts/test-torch.sh prepare 2>&1 || exit 77' &
 step check-web scripts/web.sh --check
 step python python3 python/tests/test_scope.py
 step python-gpu-checks python3 test/gpu/twins_test.py
