@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Compares the times of requests in a recording with those of their clients, and measures what watching them costs.
 
-    sudo python3 test/gpu/requests_check.py --bin bin [--llama-server PATH --model FILE] [--pairs 4] [--tls-pairs 4]
+    sudo python3 test/gpu/requests_check.py --bin bin [--servers NAME,...] [--llama-server PATH --model FILE]
+        [--packages NAME=FOLDER ...] [--pairs 4] [--tls-pairs 4]
 
-Without --llama-server it starts a small server of its own that decodes with PyTorch. At 1, 16 and 256 streams, each
-request is compared with its client: requests and tokens, the time to the first token, and each gap between tokens. A
+Servers: "own", a small one here that decodes with PyTorch; "llama" (llama.cpp's); "vllm", "sglang" and "transformers"
+(transformers serve), each of the packages of its FOLDER, if one is given, with a small llama of random weights that is
+made here: nothing is downloaded. One that does not start is a failure. At 1, 16 and 256 streams, each request is compared with its client: requests and tokens, the time to the first token, and each gap between tokens. A
 client has two clocks: its own, when its thread has read a token, and its kernel's, when the packet came in. Spans that
 the daemon sends over OTLP are counted by a receiver here. Requests are pinned at full detail (--pin-level
 requests=all): by default the governor may turn them off. After each attachment it is asked whether the server lives;
@@ -15,6 +17,7 @@ import asyncio
 import contextlib
 import gzip
 import http.server
+import itertools
 import json
 import os
 import signal
@@ -45,7 +48,7 @@ def serve(port, certificate):
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     size = 4096 if device == "cuda" else 512
     layers = [torch.randn(size, size, device=device, dtype=dtype) / size**0.5 for _ in range(24)]
-    running = []
+    running, asked = [], itertools.count()
 
     def step(x):
         for w in layers:
@@ -82,10 +85,10 @@ def serve(port, certificate):
                 chunk('data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n')
                 queue = asyncio.Queue()
                 running.append(queue)
-                n = question["max_tokens"]
+                n, name = question["max_tokens"], f"chatcmpl-{next(asked)}"
                 for _ in range(n):
                     token = await queue.get()
-                    chunk('data: {"choices":[{"delta":{"content":"t%d"}}]}\n\n' % token)
+                    chunk('data: {"id":"%s","choices":[{"delta":{"content":"t%d"}}]}\n\n' % (name, token))
                 running.remove(queue)
                 chunk('data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":%d}}\n\n' % n)
                 chunk("data: [DONE]\n\n")
@@ -150,33 +153,37 @@ def connect(port, tls):
 
 
 def ask(port, tokens, tag, tls=False):
-    """One request. Its tag is its model: by that it is found in the recording."""
-    body = json.dumps({
-        "model": tag, "stream": True, "max_tokens": tokens, "ignore_eos": True,
-        "stream_options": {"include_usage": True}, "messages": [{"role": "user", "content": PROMPT}],
-    }).encode()
+    """One request. Its tag is its model, or a path behind which a # and its name are: a server that knows one model by its
+    path refuses ignore_eos, too (transformers serve answers 422 to fields that it does not know)."""
+    path, _, _ = tag.partition("#")
+    question = {
+        "model": path or tag, "stream": True, "max_tokens": tokens, "stream_options": {"include_usage": True},
+        "messages": [{"role": "user", "content": PROMPT}],
+    }
+    if path == tag:
+        question["ignore_eos"] = True
+    body = json.dumps(question).encode()
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         % len(body)
     )
     with connect(port, tls) as sock:
-        lines, own, kernel, usage = Arrivals(sock), [], [], None
+        lines, own, kernel, usage, name = Arrivals(sock), [], [], None, ""
         sent = time.time_ns()
         sock.sendall(head.encode() + body)
         status = lines.line()
         if b" 200 " not in status:
             raise ConnectionError(f"the server answers {status.decode()!r} to a request for model {tag}")
-        while (line := lines.line()) != b"data: [DONE]":
+        while (line := lines.line()) != b"0":  # the last chunk
             if not line.startswith(b"data: {"):
                 continue
             part = json.loads(line[6:])
+            name = name or part.get("id", "")
             usage = (part.get("usage") or {}).get("completion_tokens", usage)
             if any(x.get("delta", {}).get("content") for x in part.get("choices", [])):
                 own.append(lines.own)
                 kernel.append(lines.kernel)
-        while lines.line() != b"0":  # the last chunk
-            pass
-    return {"tag": tag, "sent": sent, "own": own, "kernel": kernel, "usage": usage}
+    return {"tag": tag, "id": name, "sent": sent, "own": own, "kernel": kernel, "usage": usage}
 
 
 def tags(streams, rounds):
@@ -205,14 +212,14 @@ def clients(port, streams, rounds, tokens, tag, tls):
     json.dump(out, sys.stdout)
 
 
-def load(port, streams, rounds, tokens, tls=False):
+def load(port, streams, rounds, tokens, tls=False, path=""):
     """Returns what the clients saw, and tokens a second."""
     begin = time.monotonic()
     processes = []
     for i in range(0, streams, PER_CLIENT):
         command = [
             sys.executable, os.path.abspath(__file__), "--clients",
-            json.dumps([port, min(PER_CLIENT, streams - i), rounds, tokens, f"s{streams}-{i}", tls]),
+            json.dumps([port, min(PER_CLIENT, streams - i), rounds, tokens, f"{path}s{streams}-{i}", tls]),
         ]
         processes.append(common.start(command, stdout=subprocess.PIPE))
     out = []
@@ -305,7 +312,7 @@ class Daemon:
         ).stdout
 
     def requests(self, pid):
-        """Returns the requests by model, each with the durations before its chunks, in ns; and all of the text."""
+        """Returns the requests by id, each with the durations before its chunks, in ns; and all of the text."""
         text = self.client("export", "--pid", str(pid), "--to", "jsonl", "-o", "-")
         requests, chunks = {}, {}
         for line in text.splitlines():
@@ -315,7 +322,7 @@ class Daemon:
             if row["kind"] == "request_chunk":
                 chunks.setdefault(row["request"], []).append((row["ts"], row["dur_us"] * 1e3))
             elif row["kind"] == "request":
-                requests[row["model"]] = row
+                requests[row.get("id") or row["request"]] = row
         for row in requests.values():
             row["durations"] = [d for _, d in sorted(chunks.get(row["request"], []))]
         return requests, text
@@ -337,7 +344,7 @@ def errors(seen, requests, clock):
     """Returns by how much the times of first tokens and the gaps differ from the client's, in ms."""
     first, gaps = [], []
     for x in seen:
-        row = requests.get(x["tag"])
+        row = requests.get(x["id"])
         at = x[clock]
         # What a client reads at once has the time of the last packet, and is not compared.
         if not row or len(at) != len(row["durations"]) or not all(at):
@@ -351,35 +358,35 @@ def errors(seen, requests, clock):
     return [x - least for x in first], gaps
 
 
-def check(args, port, pid):
+HEAD = """ms from the clock of the client's kernel (first token: when, gaps: how long), from the client's own, and from
+its send to the server's read, which is no part of TTFT
+server       streams  requests        tokens     spans | first token p50   p99 | gaps p50   p99    of | \
+own clock p99 gaps p99 | until read p50     p99"""
+
+
+def check(args, name, port, pid, path):
     failed = False
     receiver = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=receiver.serve_forever, daemon=True).start()
-    print("ms from the clock of the client's kernel (first token: when, gaps: how long), from the client's own, and from")
-    print("its send to the server's read, which is no part of TTFT")
-    print(
-        "streams  requests        tokens     spans | first token p50   p99 | gaps p50   p99    of | "
-        "own clock p99 gaps p99 | until read p50     p99"
-    )
     for streams, rounds in STREAMS:
         Receiver.spans = 0
         endpoint = f"http://127.0.0.1:{receiver.server_address[1]}"
         daemon = Daemon(args, pid, "--pin-level", "requests=all", "--otlp-endpoint", endpoint)
-        seen, _ = load(port, streams, rounds, args.tokens)
+        seen, _ = load(port, streams, rounds, args.tokens, path=path)
         deadline = time.time() + 30
         while Receiver.spans < len(seen) and time.time() < deadline:
             time.sleep(0.2)
         requests, text = daemon.requests(pid)
         report = daemon.client("report", str(pid), "--json")
         daemon.stop()
-        found = [requests[x["tag"]] for x in seen if x["tag"] in requests]
+        found = [requests[x["id"]] for x in seen if x["id"] in requests]
         wanted = sum(x["usage"] or len(x["own"]) for x in seen)
         tokens = sum(r["output_tokens"] for r in found)
         first, gaps = errors(seen, requests, "kernel")
         first_own, gaps_own = errors(seen, requests, "own")
-        wait = [requests[x["tag"]]["ts"] * 1e3 - x["sent"] / 1e6 for x in seen if x["tag"] in requests]
+        wait = [requests[x["id"]]["ts"] * 1e3 - x["sent"] / 1e6 for x in seen if x["id"] in requests]
         print(
-            f"{streams:7} {len(found):4}/{len(seen):<4} {tokens:6}/{wanted:<6} {Receiver.spans:4}/{len(seen):<4} |"
+            f"{name:12} {streams:7} {len(found):4}/{len(seen):<4} {tokens:6}/{wanted:<6} {Receiver.spans:4}/{len(seen):<4} |"
             f"{percent(first, 50):16.3f} {percent(first, 99):5.3f} |{percent(gaps, 50):9.3f} {percent(gaps, 99):5.3f} "
             f"{len(gaps):5} |{percent(first_own, 99):14.3f} {percent(gaps_own, 99):8.3f} |{percent(wait, 50):15.3f} "
             f"{percent(wait, 99):7.3f}"
@@ -418,6 +425,8 @@ def cost(args, port, pid, pairs, tls):
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--bin", default="bin", help="folder with inferscope and inferscoped")
+    a.add_argument("--servers", default="", help="own, llama, vllm, sglang, transformers; costs are the first one's")
+    a.add_argument("--packages", action="append", default=[], help="NAME=FOLDER: packages of a server")
     a.add_argument("--llama-server")
     a.add_argument("--model")
     a.add_argument("--tokens", type=int, default=64)
@@ -432,11 +441,18 @@ def main():
     if args.clients:
         return clients(*json.loads(args.clients))
     failed = False
-    with running(args, None) as (port, pid):
-        failed = check(args, port, pid)
-        if args.pairs:
-            cost(args, port, pid, args.pairs, False)
-    if args.tls_pairs and not args.llama_server:
+    names = (args.servers or ("llama" if args.llama_server else "own")).split(",")
+    print(HEAD)
+    for name in names:
+        try:
+            with running(args, name, None) as (port, pid, path):
+                failed = check(args, name, port, pid, path) or failed
+                if args.pairs and name == names[0]:
+                    cost(args, port, pid, args.pairs, False)
+        except NoAnswer as e:
+            failed = True
+            print(f"FAILED: {name}: {e}")
+    if args.tls_pairs and "own" in names:
         with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
             made = subprocess.run(
                 ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
@@ -448,39 +464,85 @@ def main():
                     pem.write(open(pem.name + part, "rb").read())
                     os.unlink(pem.name + part)
                 pem.flush()
-                with running(args, pem.name) as (port, pid):
+                with running(args, "own", pem.name) as (port, pid, _):
                     cost(args, port, pid, args.tls_pairs, True)
     print(f"attachments {Daemon.attachments}, deaths 0")
     return 1 if failed else 0
 
 
+class NoAnswer(Exception):
+    """A server that does not start."""
+
+
+def command_of(args, name, port, certificate):
+    """How a server is started, with what environment, and what stands before the names of its models."""
+    if name == "llama":
+        return [
+            args.llama_server, "-m", args.model, "--port", str(port), "-np", "256", "-ngl", "99", "-c", "262144",
+            "--threads-http", "260",
+        ], {}, ""
+    if name == "own":
+        more = ["--certificate", certificate] if certificate else []
+        return [sys.executable, os.path.abspath(__file__), "--serve", str(port), *more], {}, ""
+    folder = dict(p.split("=", 1) for p in args.packages).get(name, "")
+    env = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0", "OMP_NUM_THREADS": "1"}
+    if folder:
+        env["PYTHONPATH"] = folder + os.pathsep + os.environ.get("PYTHONPATH", "")
+    model = make_model(name)
+    address = ["--host", "127.0.0.1", "--port", str(port)]
+    if name == "transformers":
+        return [sys.executable, "-m", "transformers.cli.transformers", "serve", *address, "--continuous-batching"], env, (
+            model + "#")
+    if name == "sglang":
+        return [
+            sys.executable, "-m", "sglang.launch_server", "--model-path", model, "--load-format", "dummy",
+            "--attention-backend", "triton", "--sampling-backend", "pytorch", "--grammar-backend", "none",
+            "--disable-piecewise-cuda-graph", "--mem-fraction-static", "0.5", "--max-running-requests", "256", *address,
+        ], env, ""
+    if name != "vllm":
+        sys.exit(f"no server is called {name}")
+    names = ["warm", *(tag for load in STREAMS for tag in tags(*load))]
+    return [
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--load-format", "dummy",
+        "--max-model-len", "4096", "--gpu-memory-utilization", "0.4", "--max-num-seqs", "256", *address,
+        "--compilation-config", '{"mode":0,"cudagraph_mode":"FULL_DECODE_ONLY"}', "--served-model-name", *names,
+    ], env, ""
+
+
+def make_model(name):
+    """A small llama; with weights where the server cannot make them up."""
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import vllm_check; vllm_check.make_model(sys.argv[2], 8, 1024)"
+    if name == "transformers":
+        code += """
+from transformers import AutoConfig, GenerationConfig, LlamaForCausalLM
+model = LlamaForCausalLM(AutoConfig.from_pretrained(sys.argv[2]))
+model.generation_config = GenerationConfig()  # no token ends an answer
+model.bfloat16().save_pretrained(sys.argv[2])"""
+    folder = tempfile.mkdtemp(prefix="model-")
+    subprocess.run([sys.executable, "-c", code, os.path.dirname(os.path.abspath(__file__)), folder], check=True)
+    return folder
+
+
 @contextlib.contextmanager
-def running(args, certificate):
-    """Runs the server; gives its port and process once it has answered."""
+def running(args, name, certificate):
+    """Runs a server; gives its port, its process, and what stands before its models' names once it has answered."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    if args.llama_server:
-        command = [
-            args.llama_server, "-m", args.model, "--port", str(port), "-np", "256", "-ngl", "99", "-c", "131072",
-            "--threads-http", "260",
-        ]
-    else:
-        command = [sys.executable, os.path.abspath(__file__), "--serve", str(port)]
-        command += ["--certificate", certificate] if certificate else []
+    command, env, path = command_of(args, name, port, certificate)
     log = open(os.path.join(tempfile.mkdtemp(), "log"), "w")
-    server = Daemon.target = common.start(command, stdout=log, stderr=log)
+    server = Daemon.target = common.start(command, stdout=log, stderr=log, env={**os.environ, **env})
     try:
-        deadline = time.time() + 180
+        deadline = time.time() + 240
         while True:
             try:
-                ask(port, 4, "warm", bool(certificate))
+                ask(port, 4, path + "warm", bool(certificate))
                 break
-            except OSError:
+            except OSError as e:
                 if time.time() > deadline or server.poll() is not None:
-                    sys.exit("the server does not answer: " + common.aftermath(server, log.name))
+                    raise NoAnswer(f"{e}; {common.aftermath(server, log.name)}") from e
                 time.sleep(1)
-        yield port, server.pid
+        yield port, server.pid, path
     finally:
         common.end_group(server)
 
