@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds llama.cpp's server for the CPU out of what PyPI has, once, in the user's cache, and links it as
-# build/llama/llama-server: the sources come with llama-cpp-python. Prints its path. Some 10 minutes of two idle CPUs, 80
-# MB to fetch; needs cmake, ninja and g++.
+# build/llama/llama-server: the sources come with llama-cpp-python. Prints its path. Some 10 minutes of two idle CPUs,
+# 80 MB to fetch; needs cmake, ninja and g++.
 #   LLAMA_SERVER  one that exists: nothing is built
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"

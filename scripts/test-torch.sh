@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # PyTorch as PyPI has it, with CUDA's libraries, on the CPU under the real daemon: whether Python threads keep their
 # Python frames, operators and generated code are named, threads' states add up, and the daemon stays within 200 MB. And
-# transformers serve and llama.cpp's server on the CPU against their clients. Needs root, no GPU. "test-torch.sh prepare"
-# only makes what the tests need.
+# transformers serve and llama.cpp's server on the CPU against their clients. Needs root,
+# no GPU. "test-torch.sh prepare" only makes what the tests need.
 #   TORCH_PYTHON  an interpreter that has torch; without it a virtual environment is made in the user's cache and linked
 #                 as build/torch, once: some 3 GB to fetch, 5.4 GB on disk, a minute or two
 #   TORCH         what pip is asked for (default: torch)

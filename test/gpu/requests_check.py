@@ -6,11 +6,12 @@
 
 Servers: "own", a small one here that decodes with PyTorch; "llama" (llama.cpp's); "vllm", "sglang" and "transformers"
 (transformers serve), each of the packages of its FOLDER, if one is given, with a small llama of random weights that is
-made here: nothing is downloaded. One that does not start is a failure. At 1, 16 and 256 streams, each request is compared with its client: requests and tokens, the time to the first token, and each gap between tokens. A
-client has two clocks: its own, when its thread has read a token, and its kernel's, when the packet came in. Spans that
-the daemon sends over OTLP are counted by a receiver here. Requests are pinned at full detail (--pin-level
-requests=all): by default the governor may turn them off. After each attachment it is asked whether the server lives;
-attachments and deaths are printed at the end. Exit code 1: a check failed, or the server died.
+made here: nothing is downloaded. One that does not start is a failure. At 1, 16 and 256 streams, each request is
+compared with its client: requests and tokens, the time to the first token, and each gap between tokens. A client has
+two clocks: its own, when its thread has read a token, and its kernel's, when the packet came in. Spans that the daemon
+sends over OTLP are counted by a receiver here. Requests are pinned at full detail (--pin-level requests=all): by
+default the governor may turn them off. After each attachment it is asked whether the server lives; attachments and
+deaths are printed at the end. Exit code 1: a check failed, or the server died.
 """
 import argparse
 import asyncio
@@ -153,8 +154,8 @@ def connect(port, tls):
 
 
 def ask(port, tokens, tag, tls=False):
-    """One request. Its tag is its model, or a path behind which a # and its name are: a server that knows one model by its
-    path refuses ignore_eos, too (transformers serve answers 422 to fields that it does not know)."""
+    """One request. Its tag is its model, or the path of its model before a #: transformers serve knows models by their
+    paths, and answers 422 to fields that it does not know, as ignore_eos."""
     path, _, _ = tag.partition("#")
     question = {
         "model": path or tag, "stream": True, "max_tokens": tokens, "stream_options": {"include_usage": True},
@@ -485,14 +486,15 @@ def command_of(args, name, port, certificate):
         more = ["--certificate", certificate] if certificate else []
         return [sys.executable, os.path.abspath(__file__), "--serve", str(port), *more], {}, ""
     folder = dict(p.split("=", 1) for p in args.packages).get(name, "")
-    env = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0", "OMP_NUM_THREADS": "1"}
+    env = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+    env["OMP_NUM_THREADS"] = "1"
     if folder:
         env["PYTHONPATH"] = folder + os.pathsep + os.environ.get("PYTHONPATH", "")
     model = make_model(name)
     address = ["--host", "127.0.0.1", "--port", str(port)]
     if name == "transformers":
-        return [sys.executable, "-m", "transformers.cli.transformers", "serve", *address, "--continuous-batching"], env, (
-            model + "#")
+        command = [sys.executable, "-m", "transformers.cli.transformers", "serve", "--continuous-batching", *address]
+        return command, env, model + "#"
     if name == "sglang":
         return [
             sys.executable, "-m", "sglang.launch_server", "--model-path", model, "--load-format", "dummy",

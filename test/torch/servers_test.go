@@ -84,7 +84,9 @@ func TestTransformersServe(t *testing.T) {
 	}
 	port := freePort(t)
 	cmd := exec.CommandContext(
-		t.Context(), python, "-m", "transformers.cli.transformers", "serve", "--host", "127.0.0.1", "--port", port, "--device", "cpu")
+		t.Context(), python, "-m", "transformers.cli.transformers", "serve", "--host", "127.0.0.1", "--port", port,
+		"--device", "cpu",
+	)
 	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "OMP_NUM_THREADS=1")
 	compareWithClients(t, cmd, asked{port: port, model: model})
 }
@@ -161,7 +163,7 @@ func compareWithClients(t *testing.T, cmd *exec.Cmd, a asked) {
 		t.Cleanup(func() {
 			if t.Failed() && rec != nil {
 				open := slices.DeleteFunc(slices.Clone(rec.Meta.Requests), func(r recording.Request) bool { return r.End > 0 })
-				t.Logf("%d requests are recorded, of which %+v have no end; losses %+v", len(rec.Meta.Requests), open, rec.Meta.Losses)
+				t.Logf("%d requests, of which %+v have no end; losses %+v", len(rec.Meta.Requests), open, rec.Meta.Losses)
 			}
 		})
 		d.Until(fmt.Sprintf("%d requests to end", len(all)), func() bool {
@@ -246,6 +248,11 @@ func parse(data []byte, arrivals []arrival) (out answer, err error) {
 	return out, nil
 }
 
+// alone reports whether a part was read without another one.
+func alone(parts []arrival, i int) bool {
+	return (i == 0 || parts[i-1].end != parts[i].end) && (i == len(parts)-1 || parts[i+1].end != parts[i].end)
+}
+
 // readAll reads to the end, with when each read's bytes came.
 func readAll(conn *net.TCPConn) (data []byte, arrivals []arrival, err error) {
 	raw, err := conn.SyscallConn()
@@ -322,13 +329,13 @@ func compare(t *testing.T, rec *recording.Recording, streams int, clients []answ
 				last := c.tokens[i-1]
 				ownGaps = append(ownGaps, math.Abs(float64(token.read-last.read)-float64(at[i]-at[i-1])))
 				// Parts that were read at once have the time of the last packet.
-				if token.end != last.end && (i == len(at)-1 || c.tokens[i+1].end != token.end) && (i == 1 || c.tokens[i-2].end != last.end) {
+				if alone(c.tokens, i-1) && alone(c.tokens, i) {
 					kernelGaps = append(kernelGaps, math.Abs(float64(token.kernel-last.kernel)-float64(at[i]-at[i-1])))
 				}
 			}
 		}
 		own = append(own, float64(c.tokens[0].read)-float64(at[0]))
-		if len(at) == 1 || c.tokens[1].end != c.tokens[0].end {
+		if alone(c.tokens, 0) {
 			kernel = append(kernel, math.Abs(float64(c.tokens[0].kernel)-float64(at[0])))
 		}
 		ttft = append(ttft, float64(r.TTFT()))

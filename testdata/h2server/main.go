@@ -1,5 +1,5 @@
-// Command h2server streams tokens over HTTP/2 without TLS and over gRPC, as servers of language models do. Each tells when
-// it was about to be written, by CLOCK_MONOTONIC. It prints the ports of the two.
+// Command h2server streams tokens over HTTP/2 without TLS and over gRPC, as servers of language models do. Each tells
+// when it was about to be written, by CLOCK_MONOTONIC. It prints the ports of the two.
 package main
 
 import (
