@@ -525,12 +525,19 @@ model.bfloat16().save_pretrained(sys.argv[2])"""
     return folder
 
 
+def free_port():
+    """A port below those that are given out by themselves: SGLang listens on one that is 10,000 higher, too."""
+    for port in range(20000, 30000, 7):
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port
+    raise NoAnswer("no port between 20000 and 30000 is free")
+
+
 @contextlib.contextmanager
 def running(args, name, certificate):
     """Runs a server; gives its port, its process, and what stands before its models' names once it has answered."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     command, env, path = command_of(args, name, port, certificate)
     log = open(os.path.join(tempfile.mkdtemp(), "log"), "w")
     server = Daemon.target = common.start(command, stdout=log, stderr=log, env={**os.environ, **env})
