@@ -164,7 +164,7 @@ func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
 	return a
 }
 
-// perSec is how many iterations a second the program does; 0 where nothing repeats.
+// rates returns how much the target does a second. Tokens that were counted by the parts of streams tell of none.
 func (r *Result) rates() (out sensors.Rates) {
 	if p := r.pace(); p != nil {
 		out.Iterations = p.PerSec
