@@ -5,9 +5,9 @@ Usage: starved.py --bin BIN_DIR [--workloads-dir build/gpu-workloads | --simulat
 one CPU, with two others on it that want all of it. Daemons come one after the other, each for one program or for
 several of --together: windows, windows and continuous recordings in turns, ended by SIGTERM or SIGKILL, after a random
 time; one in four takes CPU samples, switches, requests and allocations, too. Ends with 1 at the first death, and prints
-its fault address, module and code; else at the limit, or after --attachments. Prints the seed, how far it is, and one
-table of how the attachments ended. gpu_check.py --stage starved runs it on a GPU, scripts/test-starved.sh on the
-simulated one.
+its fault address, module and code; else at the limit, or after --attachments; one in which no window was opened has
+shown nothing, and fails. Prints the seed, how far it is, and one table of how the attachments ended. gpu_check.py
+--stage starved runs it on a GPU, scripts/test-starved.sh on the simulated one.
 """
 
 import argparse
@@ -327,12 +327,16 @@ def main():
     total = campaign.run(args.seed)
     minutes = (time.monotonic() - campaign.began) / 60
     bad = [c for c in ("deaths", "broken off", "ended badly", "did not end") if total[c]]
+    if total["attachments"] < args.attachments:
+        bad.append(f"fewer than {args.attachments} attachments")
+    if not total["windows"]:
+        bad.append("no window was opened")
     print(
         f"\n{total['attachments']} attachments, {total['deaths']} deaths, {total['windows']} windows "
         f"in {minutes:.1f} minutes ({total['attachments'] / minutes:.0f} a minute)"
         + (f"; FAIL: {', '.join(bad)}" if bad else "")
     )
-    sys.exit(1 if bad or total["attachments"] < args.attachments else 0)
+    sys.exit(1 if bad else 0)
 
 
 if __name__ == "__main__":
