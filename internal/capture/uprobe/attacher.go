@@ -149,9 +149,9 @@ func (a *Attacher) try() error {
 		return err
 	}
 	failed := at.Failed()
-	if err := at.Close(); err != nil {
-		return err
-	}
+	// The kernel may take a minute to take probes off where threads of high priority leave other work no CPU
+	// (synchronize_srcu in bpf_uprobe_multi_link_release): nobody waits for that. The links hold the file.
+	go func() { _ = at.Close() }()
 	if len(failed) > 0 {
 		return failed[0]
 	}
