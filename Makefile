@@ -35,7 +35,7 @@ image: ## dist/image: an OCI image for amd64 and arm64, made without a container
 demo: ## watch a program on a simulated GPU and print the report: no GPU needed, under 2 minutes
 	@scripts/demo.sh
 
-test: ## unit and end-to-end tests but the long ones, with those that attach probes where run as root (12 minutes on 2 CPUs)
+test: ## unit and end-to-end tests but the long ones, with those that attach probes where run as root
 	@scripts/test.sh
 
 test-all: ## everything that can be checked here: also linters, the race detector, other tools as judges (installs 1 GB)

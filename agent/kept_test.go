@@ -368,15 +368,16 @@ func TestKindsOffBesideThreads(t *testing.T) {
 	alive(t, p.victim)
 }
 
-// TestTurnedAwayBesideThreads: in the moment in which a window begins several threads launch graphs all of a sudden, and
-// it is turned away. A kept subscription outlives that, too, while threads lie still in CUPTI's own work.
+// TestTurnedAwayBesideThreads: in the moment in which a window begins several threads launch graphs all of a sudden, so
+// that it is turned away. A kept subscription outlives that, too, while threads lie still in CUPTI's own work.
 func TestTurnedAwayBesideThreads(t *testing.T) {
 	const still = 2 * time.Second
 	set := keeping
 	set.options.Env = append(
 		slices.Clone(slow.Env), fmt.Sprintf("CUDASIM_CUPTI_WORK_NS=%d", still), "STARTER_LINGER=100",
 	)
-	p := play(t, set, plain, "thread 3 nowait { stream-new nonblocking; "+strings.TrimSuffix(more, "; wait")+" }; "+more)
+	threads := "thread 3 nowait { stream-new nonblocking; " + strings.TrimSuffix(more, "; wait") + " }; "
+	p := play(t, set, plain, threads+more)
 	p.proceed()
 	p.kept(1)
 	p.until("the beginning of a window", func() bool {

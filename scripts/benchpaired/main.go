@@ -95,7 +95,8 @@ func run(ctx context.Context, args []string, out, said io.Writer) error {
 	if *wall {
 		what, measure = "time", wallTimes
 	}
-	fmt.Fprintf(out, "| %s of an operation | %s | %s | ratio | 95%% | |\n|---|---|---|---|---|---|\n", what, *before, *after)
+	fmt.Fprintf(out, "| %s of an operation | %s | %s | ratio | 95%% | |\n", what, *before, *after)
+	fmt.Fprintln(out, "|---|---|---|---|---|---|")
 	for p := range strings.SplitSeq(*packages, ",") {
 		began := time.Now()
 		pairs, err := build(ctx, folder, trees, p, *bench)

@@ -115,7 +115,8 @@ func Summarize(rec *recording.Recording, rates Rates) *Summary {
 		g := summarize(list)
 		g.Used = used[g.UUID]
 		if g.Used {
-			g.PerIteration, g.PerRequest, g.PerToken = g.each(rates.Iterations), g.each(rates.Requests), g.each(rates.Tokens)
+			g.PerIteration, g.PerRequest = g.each(rates.Iterations), g.each(rates.Requests)
+			g.PerToken = g.each(rates.Tokens)
 		}
 		out.GPUs = append(out.GPUs, g)
 	}

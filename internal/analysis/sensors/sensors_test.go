@@ -74,7 +74,8 @@ func TestThrottled(t *testing.T) {
 	if g.Throttled || g.Throttle[0].Share != 1 {
 		t.Errorf("at full clocks: %+v", g)
 	}
-	g = one(t, record(func(_ int, s *recording.Sensor) { s.SMClock, s.Reasons, s.Utilization = 345, 0x1, 0 }), sensors.Rates{})
+	resting := record(func(_ int, s *recording.Sensor) { s.SMClock, s.Reasons, s.Utilization = 345, 0x1, 0 })
+	g = one(t, resting, sensors.Rates{})
 	if g.Throttled || g.SMClock != 0 || g.Busy != 0 {
 		t.Errorf("idle: %+v", g)
 	}

@@ -56,8 +56,8 @@ func mostly(g *replay.Graph, id cause.ID, maxMisattributed float64) map[function
 	return out
 }
 
-// collectedIn reports whether a garbage collection ran in one of the functions that an edit is about. Who makes no objects
-// causes none.
+// collectedIn reports whether a garbage collection ran in one of the functions that an edit is about. Code that makes no
+// objects causes none.
 func collectedIn(w *replay.What, e Edit, of map[function]bool) bool {
 	caller, _, _ := strings.Cut(w.Callers, "\n")
 	return w.Cause == cause.GC && hasLess(e.Cause) && of[function{w.PID, w.TID, caller}]
@@ -160,8 +160,8 @@ func gone(id cause.ID) remedy {
 	}
 }
 
-// awake removes the times in which threads got no CPU after waits that are gone: who does not wait keeps its CPU. It may
-// lose it all the same, as others compute there.
+// awake removes the times in which threads got no CPU after waits that are gone: a thread that does not wait keeps its
+// CPU. It may lose it all the same, as others compute there.
 func awake(g *replay.Graph, plan *replay.Plan) {
 	for i := range g.Whats {
 		w := &g.Whats[i]
@@ -384,7 +384,8 @@ func (s *Study) prefetched(n int, started bool) remedy {
 			c.Detach, c.Scale = true, 0
 		case w.Kind == replay.External && w.Cause == cause.Worker && first && n == 0:
 			c.Scale = 0
-		case w.Kind == replay.External && w.Cause == cause.Worker && first: // who ended it is not known: it works ahead too
+		case w.Kind == replay.External && w.Cause == cause.Worker && first:
+			// Which thread ended it is not known: it works ahead too.
 			c.Scale /= float64(n)
 			c.Apart = firstThread
 		case w.Kind == replay.Run && !first && n > 1:

@@ -28,7 +28,10 @@ func (f *floor) text(before uint64) string {
 		)
 	}
 	if f.started {
-		return fmt.Sprintf("the processes that are started, which take %.0f%% of the time", 100*float64(f.ns)/float64(max(before, 1)))
+		return fmt.Sprintf(
+			"the processes that are started, which take %.0f%% of the time",
+			100*float64(f.ns)/float64(max(before, 1)),
+		)
 	}
 	if f.cpus > 0 {
 		return fmt.Sprintf("the %d CPUs of the host, which the program's computing would fill", f.cpus)

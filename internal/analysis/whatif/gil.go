@@ -144,10 +144,10 @@ func (s *Study) contended(edits []Edit, h how) uint64 {
 	return min(uint64(long), max(s.with(present, h), s.floor(present, h).ns))
 }
 
-// convoy is contended for a thread that launches by PyTorch: each operator lets go of the lock, and a thread that computes
-// in Python meanwhile keeps it for longestHold or until it is done. So what it does beside the launching delays that as
-// much, and as it was no slower to wait for it, no more than that. Work of 6 ms beside steps of 24 operators, with the GPU
-// busy for 4 ms of 10, brought 1.07x (H200), and without the lock would have brought 1.7x.
+// convoy is contended for a thread that launches with PyTorch. Each operator releases the lock, and a thread that computes
+// in Python meanwhile keeps it for longestHold or until it is done. So its work delays the launching by as much, but by
+// no more than waiting for it did. Work of 6 ms moved beside steps of 24 operators, with the GPU busy for 4 ms of 10,
+// brought 1.07x (answer-thread in docs/examples/h200-blind.md); without the lock 1.7x were predicted.
 func (s *Study) convoy(edits []Edit, i int, h how) uint64 {
 	ready := slices.Clone(edits)
 	ready[i].Workers = 0

@@ -23,8 +23,8 @@ func (s *scene) asked(at uint64, helper uint32) {
 	s.wait(at+3*ms+30*us, at+5950*us)
 }
 
-// TestOperatorsLetGoOfTheLock: work in Python beside the launching of PyTorch delays that, as each operator lets go of the
-// lock, so that making it ahead brings nothing. It may bring all where the GPU is waited for meanwhile.
+// TestOperatorsLetGoOfTheLock: each operator of PyTorch releases the lock, so that Python work beside the launching delays
+// it, and doing that work ahead brings nothing. It may bring all where the GPU is waited for meanwhile.
 func TestOperatorsLetGoOfTheLock(t *testing.T) {
 	const each = 6 * ms
 	answers := func(framework string) Prediction {
@@ -98,8 +98,8 @@ func TestCollectionsGoWithTheWork(t *testing.T) {
 	}
 }
 
-// TestGraphOfEachStep: a graph that is captured and made ready in each step of 4 ms takes 3.4 ms of it, with the delay of
-// its kernel of 500 µs, which begins when the call has made it ready.
+// TestGraphOfEachStep: capturing a graph and making it ready takes 3.4 ms of each step of 4 ms, with the delay of its
+// kernel of 500 µs, which begins when the call has made it ready.
 func TestGraphOfEachStep(t *testing.T) {
 	sc := newScene()
 	for i := range uint64(steps) {

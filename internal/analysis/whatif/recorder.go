@@ -218,8 +218,8 @@ func (n *namer) ofRecorder(stack uint64) bool {
 // lessCrowded lets threads have no CPU for less of the time where less is computed: others take it away while it is
 // used, and a quota is used up by using it, by all threads of the target. Who has to wait for one after something else
 // waits for others that compute: for the target's as far as these do, else for other programs, of which nothing is
-// known to change. Where a plan says itself what becomes of that time it is left alone. What the recorder computed counts
-// as long as r is nil.
+// known to change. Where a plan says itself what becomes of that time it is left alone. What the recorder computed
+// counts as long as r is nil.
 func lessCrowded(g *replay.Graph, plan *replay.Plan, r *recorder) {
 	was, is := map[thread]float64{}, map[thread]float64{}
 	var allWas, allIs float64

@@ -83,8 +83,8 @@ func TestSleep(t *testing.T) {
 	predicts(t, s.Predict(edit(t, Faster, "sleep=2")), 4.0/3)
 }
 
-// TestWakingUpGoesWithTheWait: a thread that sleeps for 1 ms and gets a CPU 1 ms later has it all the time where it does
-// not sleep, unless others compute there then.
+// TestWakingUpGoesWithTheWait: a thread that sleeps for 1 ms and gets a CPU 1 ms later keeps its CPU if it does not sleep,
+// unless others compute there then.
 func TestWakingUpGoesWithTheWait(t *testing.T) {
 	sc := stepwise()
 	for i := range uint64(steps) {

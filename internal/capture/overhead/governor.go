@@ -58,7 +58,7 @@ type governed struct {
 	held    uint64        // ns: it is not raised before
 	backoff time.Duration // how long it is held the next time
 	costs   []float64     // by level: what it took when it was reduced from there, -1: it never was
-	// foreseen is, by level, what it was known to take there when it was last reduced, of the costs of then; 0: not known.
+	// foreseen is, by level, what it was known to take there when it was last reduced, by its counts; 0: not known.
 	foreseen []float64
 	from     int     // the level at which it began to be reduced,
 	took     float64 // and what it was predicted to take there

@@ -246,7 +246,7 @@ func (g *Governor) lower(w *watched, source int) int {
 	if foreseen == nil {
 		return s.level + 1
 	}
-	if before := s.foreseen[s.level]; before > 0 {
+	if before := s.foreseen[s.level]; before > 0 && foreseen[s.level] > 0 {
 		for level := range s.level {
 			s.costs[level] *= foreseen[s.level] / before
 		}

@@ -332,7 +332,8 @@ func TestLateOnHTTP2(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 				c := &clients[i]
-				if !between(c.written[0], r.FirstToken, c.tokens[0]) || !between(c.written[len(c.written)-1], r.End, c.end) {
+				last := c.written[len(c.written)-1]
+				if !between(c.written[0], r.FirstToken, c.tokens[0]) || !between(last, r.End, c.end) {
 					t.Errorf("%+v of a client who saw %+v", r, clients[i])
 				}
 			}

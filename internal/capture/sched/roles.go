@@ -199,8 +199,8 @@ func local(table string, out map[uint64]recording.Role) {
 	}
 }
 
-// ofLibrary reports whether a socket has a name that libcuda or NCCL gives it. Each process that uses CUDA listens on such
-// a socket for those that import its memory, and is no server for that.
+// ofLibrary reports whether a socket has a name that libcuda or NCCL gives it. Each process that uses CUDA listens on
+// such a socket for those that import its memory, and is not a server because of it.
 func ofLibrary(name string) bool {
 	return strings.HasPrefix(name, "@cuda-uvmfd-") || strings.HasPrefix(name, "@tmp/nccl-")
 }

@@ -155,7 +155,7 @@ func describe() descriptions { //nolint:funlen // a table
 		),
 		held: d(
 			"gpu_held_seconds",
-			"For how long threads were kept out of the driver, each time, so that an agent could enter, flush or leave CUPTI.",
+			"Time that a thread was kept out of the driver, while an agent entered, flushed or left CUPTI.",
 			"pid",
 		),
 		overhead: d(
@@ -222,7 +222,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		d.discovered, d.recordings, d.recordingBytes, d.uploads, d.pending,
 		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.targetLosses, d.recorderBytes, d.recorderEvents,
 		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo, d.selfCPU, d.selfMemory,
-		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.held, d.overhead, d.overheadBound, d.budget, d.level, d.inProgress,
+		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.held,
+		d.overhead, d.overheadBound, d.budget, d.level, d.inProgress,
 	} {
 		ch <- desc
 	}

@@ -32,7 +32,7 @@ func TestAgentsHaveTheirMetrics(t *testing.T) {
 # TYPE inferscope_gpu_agent gauge
 inferscope_gpu_agent{pid="10",state="running"} 1
 inferscope_gpu_agent{pid="20",state="refused"} 1
-# HELP inferscope_gpu_held_seconds For how long threads were kept out of the driver, each time, so that an agent could enter, flush or leave CUPTI.
+# HELP inferscope_gpu_held_seconds Time that a thread was kept out of the driver, while an agent entered, flushed or left CUPTI.
 # TYPE inferscope_gpu_held_seconds histogram
 inferscope_gpu_held_seconds_bucket{pid="10",le="0.001"} 7
 inferscope_gpu_held_seconds_bucket{pid="10",le="0.002"} 12

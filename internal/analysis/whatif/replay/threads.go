@@ -109,8 +109,8 @@ func (w *writer) call(i int32, o *timeline.Op) {
 	w.skip(end)
 }
 
-// loaded returns when a call that makes code or a graph ready before it launches has done so, ns; 0 of another call. The
-// GPU begins that much later because of it.
+// loaded returns when a call that makes code or a graph ready before it launches has done so, in ns; 0 for other calls.
+// The GPU begins that much later because of it.
 func (w *writer) loaded(i int32, what *What) uint64 {
 	a, ok := w.b.asks[i]
 	if !ok || what.Cause != cause.Compilation || a.begun < usualLaunch {
