@@ -106,8 +106,7 @@ func (s *Source) dropGates(q *session) {
 		return
 	}
 	r := q.ring
-	r.store32(ringArmed, 0) // no ask has this number
-	r.store32(ringGated, 0)
+	r.ungated()
 	q.dropping++
 	s.gates.Go(func() {
 		awaitUse(q.process, r)
@@ -120,6 +119,12 @@ func (s *Source) dropGates(q *session) {
 			s.unmap(q)
 		}
 	})
+}
+
+// ungated tells the agent that no gate holds threads.
+func (r *ring) ungated() {
+	r.store32(ringArmed, 0) // no ask has this number
+	r.store32(ringGated, 0)
 }
 
 // longestUse is for how long an agent holds threads at a gate (HANGS in agent/src/gate.c).

@@ -218,6 +218,28 @@ func TestRingIsCheckedBeforeItIsMapped(t *testing.T) {
 	}
 }
 
+// TestGatesOfADeadDaemon: whoever takes over an agent takes back what the last daemon said of its gates.
+func TestGatesOfADeadDaemon(t *testing.T) {
+	pr := startProducer(t)
+	pr.ring(1024, "")
+	left, err := existing(pr.p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = left.close() }()
+	left.store32(ringArmed, 7)
+	left.store32(ringGated, 1)
+	s := &Source{}
+	r, err := s.takeOver(t.Context(), pr.p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.close() }()
+	if armed, gated := left.load32(ringArmed), left.load32(ringGated); armed != 0 || gated != 0 {
+		t.Errorf("gates armed for ask %d, holding threads: %d", armed, gated)
+	}
+}
+
 // TestFindsWhatIsThere: a ring is found while its file is open, and when it is only mapped.
 func TestFindsWhatIsThere(t *testing.T) {
 	pr := startProducer(t)

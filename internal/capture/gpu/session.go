@@ -208,7 +208,9 @@ func (s *Source) start(p *proc.Process, known []uint64) start {
 
 // takeOver returns the ring of an agent that is in p already: one that was loaded at start,
 // or that the last daemon left a moment ago. One that another daemon uses is refused, one
-// of another version asked to end. It returns errNoRing where there is none.
+// of another version asked to end. It returns errNoRing where there is none. The gates of the last daemon went with it:
+// its word that they hold threads must be gone before the first heartbeat, or the agent takes CUPTI out beside threads
+// that nothing holds.
 func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 	r, err := existing(p)
 	if err != nil {
@@ -221,6 +223,7 @@ func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 		)
 	}
 	if s.opts.Build == [20]byte{} || r.build() == s.opts.Build {
+		r.ungated()
 		return r, nil
 	}
 	r.command(modeQuit, s.opts.times())
