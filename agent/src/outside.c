@@ -433,19 +433,22 @@ static int look(uint32_t but, uint64_t ns, uint32_t exits)
 	return 0;
 }
 
-/* Whether no thread gets in: not where the daemon has died, and its gates with it, unless none other ever called. */
-static int closed(uint32_t but)
+/* Whether no thread gets in: by gates, or where there are none, as none other ever called. */
+static int closed(uint32_t but, int gated)
 {
-	return gate_closes() || left_none(but);
+	return gated ? gate_closes() : left_none(but);
 }
 
 int outside_wait(uint32_t but, uint64_t ns)
 {
+	int gated = gate_closes(); /* all the time, or none of it: who was seen outside before the gates of a new daemon
+	                            * closed may be inside again */
+
 	if (!but && !gate_all() && !graphs_allow(0))
 		return 0; /* whoever launches graphs is not held */
 	store(&out.held, 0);
 	store(&out.since, now());
-	if (gate_shut() && closed(but) && look(but, ns, 0) && closed(but))
+	if (gate_shut() && closed(but, gated) && look(but, ns, 0) && closed(but, gated))
 		return 1;
 	outside_end();
 	return 0;
