@@ -123,7 +123,8 @@ func TestOffsets(t *testing.T) {
 		"offsetof(struct agent_ring, opening)": ringOpening, "offsetof(struct agent_ring, path)": ringPath,
 		"offsetof(struct agent_ring, lost)": ringLost, "offsetof(struct agent_ring, graph_threads)": ringThreads,
 		"offsetof(struct agent_ring, graph_thread)": ringGrapher, "offsetof(struct agent_ring, holder)": ringHolder,
-		"offsetof(struct agent_ring, gate)": ringGate, "offsetof(struct agent_params, fd)": paramsFD,
+		"offsetof(struct agent_ring, gate)": ringGate, "offsetof(struct agent_ring, armed)": ringArmed,
+		"offsetof(struct agent_ring, ask)": ringAsk, "offsetof(struct agent_params, fd)": paramsFD,
 		"offsetof(struct agent_params, hello_at)": paramsHello, "offsetof(struct agent_params, slots)": paramsSlots,
 		"offsetof(struct agent_params, cupti)": paramsCUPTI,
 	} {

@@ -36,6 +36,8 @@ const (
 	ringFlush     = 112
 	ringHead      = 120
 	ringGate      = 516
+	ringArmed     = 520
+	ringAsk       = 524
 	ringGated     = 572
 	ringDropped   = 128
 	ringBegan     = 136

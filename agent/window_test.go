@@ -221,3 +221,28 @@ func TestEndThatIsWantedNoMore(t *testing.T) {
 	p.proceed()
 	p.quit()
 }
+
+// TestSignalsChosenAnew: an agent whose gates are to hold threads by other signals, as a new daemon may choose them, asks
+// for them anew, and does not rely on those before.
+func TestSignalsChosenAnew(t *testing.T) {
+	set := settings{mode: modeOff, on: 20 * time.Millisecond, period: 40 * time.Millisecond, deadline: time.Minute}
+	p := play(t, set, busy, "launch 1; ssync stream=1; wait")
+	p.put32(ringGate, uint32(syscall.SIGURG)|uint32(syscall.SIGWINCH)<<16)
+	p.mode(modeWindows)
+	p.state(stateClosing)
+	asked := p.get32(ringAsk)
+	p.put32(ringGate, uint32(syscall.SIGWINCH)|uint32(syscall.SIGURG)<<16)
+	p.put32(ringGated, 1)
+	p.put32(ringArmed, asked)
+	p.wake()
+	p.until("another ask", func() bool { return p.get32(ringAsk) != asked })
+	if n := p.get32(ringWindows); n != 0 {
+		t.Errorf("%d windows ended while the gates sent signals that nobody handled", n)
+	}
+	p.put32(ringArmed, p.get32(ringAsk))
+	p.wake()
+	p.until("a window", func() bool { return p.get32(ringWindows) > 0 })
+	p.put32(ringGate, 0)
+	p.proceed()
+	p.quit()
+}

@@ -187,6 +187,14 @@ static int holds(uint32_t signals, int i)
 	return !action(signal_of(signals, i), NULL, &is) && is.handler == gate.ours[i].handler;
 }
 
+/* Whether the signal that the gates send is handled: a new daemon may have chosen another. */
+static int handles(int i)
+{
+	uint32_t signals = load(&the.ring->gate);
+
+	return signal_of(signals, i) && signals == gate.signals && holds(signals, i);
+}
+
 static void give_back(void)
 {
 	for (int i = 0; i < 2; i++)
@@ -216,7 +224,7 @@ void gate_ask(enum agent_ask what)
 	struct agent_ring *r = the.ring;
 	uint32_t signals = load(&r->gate), ask = peek(&r->ask);
 
-	if (peek(&r->asked) == what)
+	if (peek(&r->asked) == what && (what == ASK_NOTHING || gate.signals == signals))
 		return;
 	if (what == ASK_NOTHING || !(signals & 0xffff)) {
 		store(&r->asked, ASK_NOTHING);
@@ -267,7 +275,7 @@ int gate_shut(void)
 		return 1;
 	if (load(&the.ring->asked) == ASK_OUT && __atomic_load_n(&gate.passed, __ATOMIC_SEQ_CST) != (uint32_t)(asked >> 32))
 		return 0;
-	return load(&the.ring->armed) == (uint32_t)asked && holding() && holds(gate.signals, 0);
+	return load(&the.ring->armed) == (uint32_t)asked && holding() && handles(0);
 }
 
 void gate_open(void)
@@ -285,7 +293,7 @@ int gate_all(void)
 int gate_closes(void)
 {
 	return !load(&the.ring->gate) ||
-	    (!daemon_gone() && load(&the.ring->gated) && signal_of(gate.signals, 1) && holds(gate.signals, 1));
+	    (!daemon_gone() && load(&the.ring->gated) && handles(1));
 }
 
 uint32_t gate_signal(void)

@@ -165,6 +165,9 @@ func (s *Source) arm(q *session) error {
 	if c == nil {
 		return nil
 	}
+	if q.arming.launches == 0 { // an agent that another daemon has left may ask before it hears of our signals
+		s.announce(q)
+	}
 	if asked != askIn && !s.widened(q, c) {
 		return nil
 	}

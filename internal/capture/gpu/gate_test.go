@@ -305,6 +305,35 @@ func ringOf(s *Source, p *proc.Process) *ring {
 	return nil
 }
 
+// TestGatesOfAnAgentLeftBehind: an agent that another daemon has left may ask for gates before it hears by which signals
+// they hold threads. They hold nobody before these are chosen, and it is told of none.
+func TestGatesOfAnAgentLeftBehind(t *testing.T) {
+	opts := simOptions(t, Windows)
+	opts.Gate, opts.Watch = gates(t), time.Hour
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "until { launch 5 kernel=k_us5; sync; sleep 1ms }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	var got collector
+	drain(t, s, &got, "gates that hold threads", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q := s.sessions[p.ID()]
+		if q == nil || q.ring == nil || q.gates[quiesce.Launches].gate == nil || q.gates[quiesce.Calls].gate == nil {
+			return false
+		}
+		q.arming.launches, q.arming.calls = 0, 0
+		q.ring.ungated()
+		q.ring.store32(ringAsked, askAll)
+		q.ring.store32(ringAsk, 5)
+		s.serve(q, clock.Monotonic())
+		gated := q.ring.load32(ringGated) != 0
+		if gated && q.arming.calls == 0 {
+			t.Error("the agent is told that gates hold threads, and they send no signal")
+		}
+		return gated
+	})
+}
+
 // TestGatesStayForAFinalize: gates that are to go stay while an agent relies on them, and it hears that they go.
 func TestGatesStayForAFinalize(t *testing.T) {
 	opts := simOptions(t, Windows)

@@ -151,6 +151,9 @@ func (o Options) Open(p *proc.Process, kind Kind) (*Gate, error) {
 
 // Arm has threads sent a signal when they come by, but for those that are never held: each time, or now and then.
 func (g *Gate) Arm(signal unix.Signal, but Who, each bool) error {
+	if signal == 0 {
+		return errors.New("arm the gate: signal 0 holds nobody")
+	}
 	c := bpf.GateGateControl{Armed: 1, Signal: uint32(signal), Launcher: but.Launcher, Agent: but.Agent}
 	if each {
 		c.Each = 1
