@@ -165,6 +165,7 @@ func TestLevelsAreForeseen(t *testing.T) {
 		}
 		return float64(after.NS-before.NS) / n, at
 	}
+	b.await("a call that is counted", func() bool { return len(b.source.Runs(b.process.PID).At) > 0 })
 	_, foreseen := perLoop()
 	for level := range 5 {
 		if err := b.source.SetLevel(level); err != nil {

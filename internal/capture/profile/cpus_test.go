@@ -33,8 +33,8 @@ func TestSamplesOfCPUs(t *testing.T) {
 			t.Fatalf("a sample of process %d, which is not followed", e.PID)
 		}
 	}
-	if runs := s.Runs(v.pid()); runs.Count < uint64(got) || runs.NS < runs.Count*1000 {
-		t.Errorf("%d samples are %+v", int(got), runs)
+	if runs := s.Runs(v.pid()); runs.Count < uint64(got) || runs.NS < uint64(got)*1000 {
+		t.Errorf("%.0f samples are %+v", got, runs)
 	}
 }
 
