@@ -205,6 +205,8 @@ void window_said(int how); /* the window's last word: AGENT_WINDOW */
 void gate_ask(enum agent_ask what); /* wants them armed, or not any more */
 int gate_ready(void);     /* a finalize may begin */
 int gate_shut(void);      /* launches of graphs are held from here on; 0: one has come by since it was armed */
+int gate_keep(void);      /* they stay shut until gate_open, however long that takes; 0: they have been shut for so long
+                           * that a thread has opened them */
 void gate_open(void);
 int gate_all(void);       /* the gates hold the thread that launches graphs, too; or there are none in this process */
 int gate_closes(void);    /* whoever comes to the driver while it is shut is held; or there are no gates in this

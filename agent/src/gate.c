@@ -19,6 +19,8 @@
 #define HOLD (1 * MS)       /* a thread's time in the first try; twice and four times as long in the next, and so long
                              * in all others */
 #define HANGS (10 * SECOND) /* a finalize that has taken so long hangs, and no thread with it any more */
+#define SHORTLY (7 * MS)    /* for which a thread is held while others are still inside: HELD of outside.c, and a bit for an
+                             * agent's thread that gets no CPU. What CUPTI takes comes on top, some 3 ms */
 #define THREADS 256u        /* that are told apart at other calls; of more, some are held twice in a try */
 
 #if defined(__x86_64__)
@@ -29,6 +31,9 @@ __attribute__((naked)) static void restorer(void) { __asm__("movl $15, %eax\n\ts
 #define SA_RESTORER 0ul /* the vDSO has it */
 static void restorer(void) {}
 #endif
+/* What gate.shut is. Whoever is held opens a gate at which the agent's thread looks for too long: that thread may wait for
+ * a CPU. While CUPTI is taken out nobody may. */
+enum { OPEN = 0, LOOKING = 1, LEAVING = 2 };
 enum { SA_SIGINFO = 4, SA_ONSTACK = 0x08000000, SA_RESTART = 0x10000000, SI_KERNEL = 0x80, SI_TKILL = -6 };
 
 struct action { /* the kernel's struct sigaction */
@@ -41,7 +46,8 @@ struct action { /* the kernel's struct sigaction */
 static struct {
 	uint64_t asked;    /* the ask, and << 32 passed when it was made */
 	uint32_t passed;   /* launches that came by an armed gate, so far */
-	uint32_t shut;     /* futex: 1 while a finalize is under way */
+	uint32_t shut;     /* futex: not OPEN while a finalize or a flush is under way */
+	uint64_t opened;   /* when it was opened last */
 	uint32_t waiting;  /* futex: not 0 while the agent's thread waits for the driver's lock: the number of that wait */
 	uint32_t waits;    /* so far */
 	uint64_t since;    /* when the last of these began */
@@ -52,11 +58,12 @@ static struct {
 	} threads[THREADS];
 } gate;
 
-static void count(uint64_t began)
+/* What a thread waits for its CPU afterwards is not counted. */
+static void count(uint64_t began, uint64_t until)
 {
 	static const uint64_t up_to[AGENT_HOLDS - 1] = { MS, 2 * MS, 5 * MS, 10 * MS };
 	struct agent_ring *r = the.ring;
-	uint64_t ns = now() - began, longest = peek(&r->hold_longest);
+	uint64_t ns = until > began ? until - began : 0, longest = peek(&r->hold_longest);
 	uint32_t i = 0;
 
 	while (i < AGENT_HOLDS - 1 && ns > up_to[i])
@@ -67,21 +74,37 @@ static void count(uint64_t began)
 		longest = peek(&r->hold_longest);
 }
 
+/* Opens the gates, those at which the agent's thread only looks. */
+static void let_go(void)
+{
+	store(&gate.opened, now());
+	if (swapped(&gate.shut, LOOKING, OPEN))
+		futex_wake(&gate.shut);
+}
+
 /* While CUPTI is taken out. */
 static void hold_shut(void)
 {
-	uint64_t began = now();
+	uint64_t began = now(), waited = 0;
+	uint32_t is;
 
 	outside_held();
-	while (load(&gate.shut) && now() - began < HANGS)
-		futex_wait(&gate.shut, 1, MS * 100);
-	count(began);
+	while ((is = load(&gate.shut)) != OPEN && waited < HANGS) {
+		if (is == LEAVING)
+			futex_wait(&gate.shut, is, MS * 100);
+		else if (waited < SHORTLY)
+			futex_wait(&gate.shut, is, SHORTLY - waited);
+		else
+			let_go();
+		waited = now() - began;
+	}
+	count(began, is == OPEN ? load(&gate.opened) : now());
 }
 
 static void hold_launch(const void *context)
 {
 	__atomic_fetch_add(&gate.passed, 1, __ATOMIC_SEQ_CST);
-	if (!__atomic_load_n(&gate.shut, __ATOMIC_SEQ_CST))
+	if (__atomic_load_n(&gate.shut, __ATOMIC_SEQ_CST) == OPEN)
 		return;
 	outside_arrived(context);
 	hold_shut();
@@ -106,7 +129,8 @@ static void hold_call(void)
 	thread->tries = try + 1;
 	while (load(&gate.waiting) == wait && now() - began < ns)
 		futex_wait(&gate.waiting, wait, ns - (now() - began));
-	count(began);
+	waited = now() - began;
+	count(began, began + (waited < ns ? waited : ns));
 }
 
 /* Signals of others are handed on, where there is somebody to take them. */
@@ -270,7 +294,7 @@ int gate_shut(void)
 	uint64_t asked = __atomic_load_n(&gate.asked, __ATOMIC_SEQ_CST);
 
 	store(&the.ring->finalizing, now());
-	__atomic_store_n(&gate.shut, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&gate.shut, LOOKING, __ATOMIC_SEQ_CST);
 	if (!load(&the.ring->gate) || daemon_gone())
 		return 1;
 	if (load(&the.ring->asked) == ASK_OUT && __atomic_load_n(&gate.passed, __ATOMIC_SEQ_CST) != (uint32_t)(asked >> 32))
@@ -278,9 +302,16 @@ int gate_shut(void)
 	return load(&the.ring->armed) == (uint32_t)asked && holding() && handles(0);
 }
 
+int gate_keep(void)
+{
+	return swapped(&gate.shut, LOOKING, LEAVING);
+}
+
 void gate_open(void)
 {
-	store(&gate.shut, 0);
+	if (load(&gate.shut) != OPEN) /* otherwise one who was held has opened them */
+		store(&gate.opened, now());
+	store(&gate.shut, OPEN);
 	store(&the.ring->finalizing, 0);
 	futex_wake(&gate.shut);
 }
@@ -315,6 +346,6 @@ void gate_wait(int on)
 
 void gate_forget(void)
 {
-	store(&gate.shut, 0);
+	store(&gate.shut, OPEN);
 	store(&gate.waiting, 0);
 }

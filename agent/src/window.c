@@ -270,6 +270,17 @@ static int graphs_out(uint32_t tid)
 	return graphs_allow(tid);
 }
 
+/* As outside_wait, and none of them goes on before outside_end. */
+static int all_out(uint32_t but, uint64_t ns)
+{
+	if (!outside_wait(but, ns))
+		return 0;
+	if (gate_keep())
+		return 1;
+	outside_end();
+	return 0;
+}
+
 /* In a call of the agent's own the others are outside already. */
 static int others_out(uint32_t tid)
 {
@@ -279,7 +290,7 @@ static int others_out(uint32_t tid)
 	if (the.window.own == 1)
 		return 1;
 	n = the.window.tries++ / TRIES;
-	out = outside_wait(tid, THEIRS << (n < 2 ? n : 2));
+	out = all_out(tid, THEIRS << (n < 2 ? n : 2));
 
 	the.window.tried = now();
 	return out;
@@ -326,7 +337,7 @@ int window_end(int last)
 {
 	uint64_t t = now();
 
-	if (!outside_wait(0, last ? LAST : OWN))
+	if (!all_out(0, last ? LAST : OWN))
 		return 0;
 	the.window.own = 1;
 	the.cupti.callback(1, the.window.subscriber, DOMAIN_DRIVER, OWN_CALL);
@@ -357,7 +368,7 @@ int window_end(int last)
 static int hand_over(uint64_t patience)
 {
 	uint32_t exits = exiting();
-	int out = exits ? outside_at_exit(patience) : outside_wait(0, patience);
+	int out = exits ? outside_at_exit(patience) : all_out(0, patience);
 	uint64_t t;
 
 	the.window.off = now();
@@ -401,7 +412,7 @@ int window_drop(int last)
 
 int window_release(int last)
 {
-	if (!outside_wait(0, last ? LAST : OWN))
+	if (!all_out(0, last ? LAST : OWN))
 		return 0;
 	give_up();
 	return 1;
@@ -424,7 +435,7 @@ int window_flush(void)
 	struct window *w = &the.window;
 	uint64_t t, ns;
 
-	if (!outside_wait(0, LEISURE))
+	if (!all_out(0, LEISURE))
 		return 0;
 	t = now();
 	the.cupti.flush(0);

@@ -1,0 +1,98 @@
+package gpu
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+)
+
+// startLooking starts a program in which nearly always a thread is inside of CUPTI, so that an agent that looks for a
+// moment without one looks for as long as it may. It returns when there is an agent.
+func startLooking(t *testing.T, got *collector) (*Source, *proc.Process, *cudasim.Victim, int) {
+	t.Helper()
+	opts := simOptions(t, Windows)
+	opts.On, opts.Period, opts.Gate = 10*time.Millisecond, 20*time.Millisecond, gates(t)
+	v := cudasim.Start(
+		t,
+		cudasim.Options{
+			Level: "counts",
+			Env:   []string{"CUDASIM_CUPTI_WORK_NS=200000000", "CUDASIM_KERNEL_SLOTS=8"},
+		},
+		"thread 3 nowait { stream-new nonblocking; repeat 10000000 { launch 3 kernel=k_us5 stream=1; ssync "+
+			"stream=1; sleep 300us } }; until { sleep 50ms }",
+	)
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	tid := 0
+	drain(t, s, got, "an agent's thread", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if q := s.sessions[p.ID()]; q != nil && q.ring != nil {
+			tid = int(q.agentThread())
+		}
+		return tid != 0
+	})
+	return s, p, v, tid
+}
+
+// stopAt stops a thread at its first system call at which when is true, closes stopped, and lets it go on once goOn is
+// closed.
+func stopAt(tid int, when func() bool, stopped chan<- struct{}, goOn <-chan struct{}) error {
+	runtime.LockOSThread() // who traces is a thread
+	defer runtime.UnlockOSThread()
+	err := errors.Join(unix.PtraceSeize(tid), unix.PtraceInterrupt(tid))
+	for err == nil {
+		var status unix.WaitStatus
+		if _, err = unix.Wait4(tid, &status, unix.WALL, nil); err != nil || status.Exited() || when() {
+			break
+		}
+		err = unix.PtraceSyscall(tid, 0)
+	}
+	close(stopped)
+	<-goOn
+	return errors.Join(err, unix.PtraceDetach(tid))
+}
+
+// TestHeldWhileTheAgentStarves: the agent's thread gets no CPU while it looks whether all threads are outside of CUPTI.
+// Those that it holds meanwhile go on all the same.
+func TestHeldWhileTheAgentStarves(t *testing.T) {
+	var got collector
+	s, p, v, tid := startLooking(t, &got)
+	r := ringOf(s, p)
+	stopped, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	var before holdings
+	go func() {
+		ended <- stopAt(tid, func() bool {
+			before = heldIn(s, p)
+			return r.load64(ringFinalizing) != 0 || !p.Alive()
+		}, stopped, goOn)
+	}()
+	drain(t, s, &got, "an agent that looks", func() bool {
+		select {
+		case <-stopped:
+			return true
+		default:
+			return false
+		}
+	})
+	drain(t, s, &got, "a held thread that goes on", func() bool { return heldIn(s, p).n > before.n })
+	h, windows := heldIn(s, p), r.load32(ringWindows)
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("held before: %+v; after: %+v", before, h)
+	if h.most > longestUse/2 {
+		t.Errorf("a thread was held for %v, by an agent that did nothing", h.most)
+	}
+	drain(t, s, &got, "more windows", func() bool { return r.load32(ringWindows) > windows+2 })
+	if n := v.Truth().FailedCount("cuLaunchKernel"); n > 0 || !p.Alive() {
+		t.Errorf("%d launches failed; alive: %v", n, p.Alive())
+	}
+}
