@@ -36,6 +36,7 @@ type arming struct {
 	taken           bool   // the target handles both signals, in a way that the agent cannot hand on: no window opens
 	untaken         bool   // since the signals were chosen the agent did not say that they are taken
 	agent           uint32 // the agent's thread; 0: not known
+	haste           haste
 	tids            *proc.TIDs
 }
 
@@ -77,6 +78,9 @@ func (s *Source) serve(q *session, now uint64) {
 		return
 	}
 	s.witness(q, now)
+	if h := &q.arming.haste; h.tid != 0 && now-min(now, h.began) > uint64(longestHaste) {
+		h.end(q.process.PID, now)
+	}
 	if err := s.arm(q); err != nil {
 		s.opts.Log.Warn(
 			"a gate cannot be armed: the window is not ended by a finalize",
@@ -155,6 +159,9 @@ func (s *Source) arm(q *session) error {
 		return err
 	}
 	asked, ask := q.ring.load32(ringAsked), q.ring.load32(ringAsk)
+	if asked == askOut || asked == askAll {
+		q.arming.haste.begin(q.agentThread(), clock.Monotonic())
+	}
 	switch {
 	case asked != askIn && asked != askOut && asked != askAll:
 		return s.disarm(q)
@@ -317,6 +324,7 @@ func (s *Source) inspect(q *session) error {
 
 func (s *Source) disarm(q *session) error {
 	s.narrow(q)
+	q.arming.haste.end(q.process.PID, clock.Monotonic())
 	if !q.arming.armed {
 		return nil
 	}

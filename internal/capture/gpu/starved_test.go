@@ -96,3 +96,26 @@ func TestHeldWhileTheAgentStarves(t *testing.T) {
 		t.Errorf("%d launches failed; alive: %v", n, p.Alive())
 	}
 }
+
+// TestAgentsThreadIsInFront: while threads are held for it the agent's thread goes before others, and no longer.
+func TestAgentsThreadIsInFront(t *testing.T) {
+	var got collector
+	s, _, _, tid := startLooking(t, &got)
+	nice := func(of int32, flags uint64) func() bool {
+		return func() bool {
+			a, err := unix.SchedGetAttr(tid, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a.Nice == of && a.Flags&unix.SCHED_FLAG_RESET_ON_FORK == flags
+		}
+	}
+	before, err := unix.SchedGetAttr(tid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		drain(t, s, &got, "a thread that is in front", nice(hasteNice, unix.SCHED_FLAG_RESET_ON_FORK))
+		drain(t, s, &got, "a thread as it was", nice(before.Nice, 0))
+	}
+}
