@@ -164,19 +164,24 @@ static __always_inline int is_engine(const struct buffers *b, __u32 bytes)
 	return h[1] + 2U <= bytes && is_message(h + 2);
 }
 
-/* Copies the beginning of the buffers to data, which has 2 * limit bytes; limit is a power of two. */
+/* Copies the beginning of the one buffer to data, which has limit bytes. */
 static __always_inline __u32 copy_head(const struct buffers *b, __u8 *data, __u64 bytes, const __u64 limit)
+{
+	__u64 n = bytes < limit ? bytes : limit;
+
+	asm volatile("" : "+r"(n));
+	if (n > limit)
+		return 0;
+	return bpf_probe_read_user(data, n, (void *)b->base) ? 0 : n;
+}
+
+/* Copies the beginning of a list of buffers to data, which has 2 * limit bytes; limit is a power of two. */
+static __always_inline __u32 gather_head(const struct buffers *b, __u8 *data, __u64 bytes, const __u64 limit)
 {
 	__u64 n = bytes < limit ? bytes : limit, at = 0;
 	__u32 i;
 	struct vector v;
 
-	if (!b->vectors) {
-		asm volatile("" : "+r"(n));
-		if (n > limit)
-			return 0;
-		return bpf_probe_read_user(data, n, (void *)b->base) ? 0 : n;
-	}
 	for (i = 0; i < REQUEST_VECTORS; i++) {
 		__u64 part, to;
 

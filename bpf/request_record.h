@@ -22,32 +22,43 @@ static __always_inline void fill(struct request_record *r, const struct origin *
 	r->flags = 0;
 }
 
-/* Records what a process sent to its engine, or the engine to it. */
-static __always_inline int record_engine(const struct origin *o, const struct buffers *b, __u32 bytes, __u64 now)
+/*
+ * Records a transfer with limit bytes of its beginning. Vectors is constant: the verifier wants twice the room where the
+ * bytes come from several buffers. Returns 0 where there is no room in the ring.
+ */
+static __always_inline int record_head(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes,
+				       __u64 now, const __u32 *flags, const __u64 limit, const int vectors)
 {
-	struct request_engine *r;
+	const __u64 room = (vectors ? 2 * limit : limit) + (limit == REQUEST_HEAD ? REQUEST_TAIL : 0);
+	struct request_record *r = bpf_ringbuf_reserve(&request_records, sizeof(*r) + room, 0);
+	__u8 *data;
 
-	count(REQUEST_COUNT_TRANSFERS);
-	if (bytes <= REQUEST_SMALL) {
-		struct request_small *s = bpf_ringbuf_reserve(&request_records, sizeof(*s), 0);
-
-		if (!s) {
-			count(REQUEST_COUNT_LOST);
-			return 0;
-		}
-		fill(&s->record, o, REQUEST_ENGINE_SENT, bytes, now);
-		s->record.head = copy_head(b, s->data, bytes, REQUEST_SMALL);
-		bpf_ringbuf_submit(s, BPF_RB_NO_WAKEUP);
-		return 0;
-	}
-	r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
 	if (!r) {
 		count(REQUEST_COUNT_LOST);
 		return 0;
 	}
-	fill(&r->record, o, REQUEST_ENGINE_SENT, bytes, now);
-	r->record.head = copy_head(b, r->data, bytes, REQUEST_ENGINE);
+	data = (__u8 *)(r + 1);
+	fill(r, o, kind, bytes, now);
+	r->flags = *flags;
+	r->head = vectors ? gather_head(b, data, bytes, limit) : copy_head(b, data, bytes, limit);
+	if (limit == REQUEST_HEAD && bytes > limit)
+		r->tail = copy_tail(b, data + room - REQUEST_TAIL, bytes);
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 1;
+}
+
+/* Records what a process sent to its engine, or the engine to it. */
+static __always_inline int record_engine(const struct origin *o, const struct buffers *b, __u32 bytes, __u64 now)
+{
+	const __u32 none = 0;
+
+	count(REQUEST_COUNT_TRANSFERS);
+	if (b->vectors)
+		record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, &none, REQUEST_ENGINE, 1);
+	else if (bytes <= REQUEST_SMALL)
+		record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, &none, REQUEST_SMALL, 0);
+	else
+		record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, &none, REQUEST_ENGINE, 0);
 	return 0;
 }
 
@@ -56,32 +67,22 @@ static __always_inline int record(const struct origin *o, const struct buffers *
 				  const __u32 *flags)
 {
 	count(REQUEST_COUNT_TRANSFERS);
-	if (bytes <= REQUEST_SMALL) {
-		struct request_small *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
-
-		if (!r) {
-			count(REQUEST_COUNT_LOST);
-			return 0;
-		}
-		fill(&r->record, o, kind, bytes, now);
-		r->record.flags = *flags;
-		r->record.head = copy_head(b, r->data, bytes, REQUEST_SMALL);
-		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	} else {
-		struct request_large *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
-
-		if (!r) {
-			count(REQUEST_COUNT_LOST);
-			return 0;
-		}
-		fill(&r->record, o, kind, bytes, now);
-		r->record.flags = *flags;
-		r->record.head = copy_head(b, r->data, bytes, REQUEST_HEAD);
-		if (bytes > REQUEST_HEAD)
-			r->record.tail = copy_tail(b, r->data + 2 * REQUEST_HEAD, bytes);
-		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	if (b->vectors) {
+		if (bytes <= REQUEST_TINY)
+			return record_head(o, b, kind, bytes, now, flags, REQUEST_TINY, 1);
+		if (bytes <= REQUEST_CHUNK)
+			return record_head(o, b, kind, bytes, now, flags, REQUEST_CHUNK, 1);
+		if (bytes <= REQUEST_SMALL)
+			return record_head(o, b, kind, bytes, now, flags, REQUEST_SMALL, 1);
+		return record_head(o, b, kind, bytes, now, flags, REQUEST_HEAD, 1);
 	}
-	return 1;
+	if (bytes <= REQUEST_TINY)
+		return record_head(o, b, kind, bytes, now, flags, REQUEST_TINY, 0);
+	if (bytes <= REQUEST_CHUNK)
+		return record_head(o, b, kind, bytes, now, flags, REQUEST_CHUNK, 0);
+	if (bytes <= REQUEST_SMALL)
+		return record_head(o, b, kind, bytes, now, flags, REQUEST_SMALL, 0);
+	return record_head(o, b, kind, bytes, now, flags, REQUEST_HEAD, 0);
 }
 
 /* A transfer of HTTP/2 that is recorded in pieces of one buffer each: every frame counts, not just the first and the last. */
@@ -103,23 +104,29 @@ struct {
 	__type(value, struct pieces);
 } request_pieces SEC(".maps");
 
-/* Fills the record of a piece of n bytes at from; data has limit bytes, and n is not more. */
-static __always_inline void piece(struct pieces *p, struct request_record *r, __u8 *data, __u64 from, __u32 n, __u32 i)
+/* Records a piece of n bytes at from, which are not more than limit. Returns 0 where there is no room. */
+static __always_inline int record_frame(struct pieces *p, __u64 from, __u32 n, __u32 i, const __u64 limit)
 {
+	struct request_record *r = bpf_ringbuf_reserve(&request_records, sizeof(*r) + limit, 0);
+
+	if (!r) {
+		count(REQUEST_COUNT_LOST);
+		return 0;
+	}
 	fill(r, &p->origin, p->kind, n, p->now);
 	r->flags = REQUEST_H2;
-	if (!bpf_probe_read_user(data, n, (void *)from))
+	if (!bpf_probe_read_user(r + 1, n, (void *)from))
 		r->head = n;
 	p->left -= n;
 	p->offset += n;
-	if (!p->left)
-		return;
-	if (i + 1 < REQUEST_PIECES) {
+	if (p->left && i + 1 < REQUEST_PIECES) {
 		r->flags |= REQUEST_MORE;
-	} else {
+	} else if (p->left) {
 		r->bytes = n + p->left; /* what is not copied is counted */
 		p->left = 0;
 	}
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 1;
 }
 
 static long record_piece(__u32 i, struct pieces **state)
@@ -142,28 +149,13 @@ static long record_piece(__u32 i, struct pieces **state)
 		p->offset = 0;
 		return --p->vectors ? 0 : 1;
 	}
-	if (n <= REQUEST_SMALL) {
-		struct request_small *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
-
-		if (!r) {
-			count(REQUEST_COUNT_LOST);
-			return 1;
-		}
-		piece(p, &r->record, r->data, v.base + p->offset, n, i);
-		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	} else {
-		struct request_large *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
-
-		if (!r) {
-			count(REQUEST_COUNT_LOST);
-			return 1;
-		}
-		if (n > REQUEST_HEAD)
-			n = REQUEST_HEAD;
-		piece(p, &r->record, r->data, v.base + p->offset, n, i);
-		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	}
-	return 0;
+	if (n <= REQUEST_TINY)
+		return !record_frame(p, v.base + p->offset, n, i, REQUEST_TINY);
+	if (n <= REQUEST_SMALL)
+		return !record_frame(p, v.base + p->offset, n, i, REQUEST_SMALL);
+	if (n > REQUEST_HEAD)
+		n = REQUEST_HEAD;
+	return !record_frame(p, v.base + p->offset, n, i, REQUEST_HEAD);
 }
 
 /* Records what was received or sent over HTTP/2. */

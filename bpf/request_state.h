@@ -8,7 +8,9 @@ struct sock;
 #include <bpf/bpf_helpers.h>
 #include "params.h"
 
-#define REQUEST_SMALL 512  /* bytes of a transfer that fit into a small record */
+#define REQUEST_TINY 128   /* bytes of a transfer that fit into the smallest record */
+#define REQUEST_CHUNK 256  /* likewise, of those that most chunks need */
+#define REQUEST_SMALL 512  /* likewise, of a small one */
 #define REQUEST_HEAD 4096  /* bytes that are copied from the beginning of a transfer at most */
 #define REQUEST_ENGINE 8192 /* of a transfer between a server and its engine: as much as libzmq sends at a time */
 #define REQUEST_TAIL 1024  /* bytes from the end of a longer one: usage stands at the end of an answer */
@@ -72,7 +74,10 @@ enum request_kind {
 #define REQUEST_H2 2   /* it is one of HTTP/2 */
 #define REQUEST_GAP 4  /* transfers of HTTP/1.1 before it were lost */
 
-/* One transfer; head bytes of its beginning follow, and then tail bytes of its end. */
+/*
+ * One transfer. Data follows, of a length that fits it: head bytes of its beginning come first; tail bytes of its end are
+ * where the last REQUEST_TAIL bytes begin.
+ */
 struct request_record {
 	__u64 ts;
 	__u64 socket; /* cookie; 0: not known */
@@ -85,21 +90,6 @@ struct request_record {
 	__u16 tail;
 	__u16 port; /* local; 0: not known */
 	__u16 flags; /* REQUEST_MORE, REQUEST_H2 */
-};
-
-struct request_small {
-	struct request_record record;
-	__u8 data[2 * REQUEST_SMALL];
-};
-
-struct request_large {
-	struct request_record record;
-	__u8 data[2 * REQUEST_HEAD + REQUEST_TAIL];
-};
-
-struct request_engine {
-	struct request_record record;
-	__u8 data[2 * REQUEST_ENGINE];
 };
 
 enum request_count {

@@ -36,33 +36,50 @@ int request_tls_enter(struct pt_regs *ctx)
 	return 0;
 }
 
+/* Records n bytes of a call over HTTP/2, not more than limit. More: others follow. Returns 0 where there is no room. */
+static __always_inline int record_tls_frame(struct tls_call *c, __u32 kind, __u32 bytes, __u64 n, int more,
+					    const __u64 limit)
+{
+	struct request_record *r = bpf_ringbuf_reserve(&request_records, sizeof(*r) + limit, 0);
+
+	if (!r) {
+		count(REQUEST_COUNT_LOST);
+		return 0;
+	}
+	fill(r, &c->origin, kind, bytes, c->ts);
+	r->flags = REQUEST_H2;
+	asm volatile("" : "+r"(n));
+	if (n > limit)
+		n = limit;
+	if (!bpf_probe_read_user(r + 1, n, (void *)c->buffer)) {
+		r->head = n;
+		if (more) {
+			r->bytes = n;
+			r->flags |= REQUEST_MORE;
+		}
+	} else {
+		more = 0;
+	}
+	c->buffer += n;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return more;
+}
+
 /* Records what was received or sent over HTTP/2: as record_frames does, with one buffer and less of the stack. */
 static __always_inline int record_tls_frames(struct tls_call *c, __u32 kind, __u32 bytes)
 {
-	__u32 i, n;
+	__u32 i;
 
 	count(REQUEST_COUNT_TRANSFERS);
-	for (i = 0; i < REQUEST_TLS_PIECES && bytes; i++) {
-		struct request_large *r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
-
-		if (!r) {
-			count(REQUEST_COUNT_LOST);
+	for (i = 0; i + 1 < REQUEST_TLS_PIECES && bytes > REQUEST_HEAD; i++) {
+		if (!record_tls_frame(c, kind, bytes, REQUEST_HEAD, 1, REQUEST_HEAD))
 			return 0;
-		}
-		n = bytes < REQUEST_HEAD ? bytes : REQUEST_HEAD;
-		fill(&r->record, &c->origin, kind, bytes, c->ts);
-		r->record.flags = REQUEST_H2;
-		if (!bpf_probe_read_user(r->data, n, (void *)c->buffer)) {
-			r->record.head = n;
-			if (n < bytes && i + 1 < REQUEST_TLS_PIECES) {
-				r->record.bytes = n;
-				r->record.flags |= REQUEST_MORE;
-			}
-		}
-		bytes = r->record.flags & REQUEST_MORE ? bytes - n : 0;
-		c->buffer += n;
-		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+		bytes -= REQUEST_HEAD;
 	}
+	if (bytes <= REQUEST_SMALL)
+		record_tls_frame(c, kind, bytes, bytes, 0, REQUEST_SMALL);
+	else
+		record_tls_frame(c, kind, bytes, bytes < REQUEST_HEAD ? bytes : REQUEST_HEAD, 0, REQUEST_HEAD);
 	return 0;
 }
 

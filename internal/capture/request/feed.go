@@ -1,6 +1,7 @@
 package request
 
 import (
+	"math"
 	"sync"
 	"unsafe"
 
@@ -169,6 +170,7 @@ func (s *Source) take() {
 	if s.programs.reader != nil {
 		lost := s.missed()
 		s.programs.reader.Read(s.feed.record)
+		s.fill.Store(math.Float64bits(s.programs.reader.Fill()))
 		if s.missed() || lost {
 			s.cut()
 		}
@@ -231,8 +233,7 @@ const (
 
 const (
 	headBytes = int(unsafe.Sizeof(bpf.RequestRequestRecord{}))
-	dataLarge = 2*4096 + 1024 // bytes of data in a large record: REQUEST_HEAD, REQUEST_TAIL
-	tailAt    = 2 * 4096
+	tailBytes = 1024 // REQUEST_TAIL: at the end of a record that has any
 )
 
 // record takes one transfer.
@@ -286,8 +287,8 @@ func (f *feeding) record(b []byte) {
 		Head:  data[:min(int(r.Head), len(data))],
 		More:  r.Flags&flagMore != 0,
 	}
-	if r.Tail > 0 && len(data) >= dataLarge {
-		t.Tail = data[tailAt : tailAt+min(int(r.Tail), dataLarge-tailAt)]
+	if r.Tail > 0 && len(data) >= tailBytes {
+		t.Tail = data[len(data)-tailBytes:][:min(int(r.Tail), tailBytes)]
 		t.Tail = t.Tail[max(0, len(t.Tail)-max(0, t.Bytes-len(t.Head))):] // without what the head has already
 	}
 	if kind == bpf.RequestRequestKindREQUEST_RECEIVED {

@@ -13,7 +13,7 @@ import (
 // was lost has no end that is known, and its numbers are not more than the client's. What comes after is exact again, on
 // the same connections.
 func TestLostTransfers(t *testing.T) {
-	const clients, tokens = 8, 1500 // some 13 MB of records, and the ring has 8
+	const clients, tokens = 8, 7000 // some 11 MB of records, and the ring has 8
 	for name, begin := range map[string]func(t *testing.T) (*server, *http.Transport){
 		"plain":      func(t *testing.T) (*server, *http.Transport) { return start(t), &http.Transport{} },
 		"TLS":        func(t *testing.T) (*server, *http.Transport) { return startTLS(t) },

@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/clock"
@@ -52,6 +54,7 @@ type Source struct {
 	closed   bool
 
 	feed feeding
+	fill atomic.Uint64 // bits of how full the ring was when it was last read: a long Feed must not hold up who asks
 }
 
 // New loads and attaches the programs.
@@ -227,6 +230,9 @@ func (s *Source) Serving() map[uint32]int {
 	}
 	return out
 }
+
+// Fill returns how full the ring was at the last Feed, from 0 to 1: the daemon comes again the sooner.
+func (s *Source) Fill() float64 { return math.Float64frombits(s.fill.Load()) }
 
 // Feed hands over what has come since the last call. It implements daemon.Feeder.
 func (s *Source) Feed(held uint64, emit func(batch []event.Event)) {

@@ -15,7 +15,7 @@ type made struct {
 func newMade(size int) *made { return &made{data: make([]byte, 2*size)} }
 
 func (m *made) records() *Records {
-	return &Records{newReader(&m.cons, &m.prod, m.data, len(m.data)/2)}
+	return &Records{ring: newReader(&m.cons, &m.prod, m.data, len(m.data)/2)}
 }
 
 // put writes a record as the kernel does; flags go into its header.
@@ -89,7 +89,7 @@ func TestRecordsWithNonsense(t *testing.T) {
 // Behind the ring only its beginning is mapped: what would reach further is no record.
 func TestRecordsBeyondTheSecondView(t *testing.T) {
 	m := newMade(64)
-	r := &Records{newReader(&m.cons, &m.prod, m.data[:64+16], 64)}
+	r := &Records{ring: newReader(&m.cons, &m.prod, m.data[:64+16], 64)}
 	m.put(0, make([]byte, 32)...)
 	if got := read(r); len(got) != 1 {
 		t.Fatalf("got %d records, want 1", len(got))
