@@ -75,7 +75,7 @@ func ofGPU[T, R any](
 
 // nameTables returns all of them.
 func nameTables() []nameTable {
-	return slices.Concat(targetTables(), codeTables(), gpuTables())
+	return slices.Concat(targetTables(), codeTables(), gpuTables(), []nameTable{codesTable()})
 }
 
 func targetTables() []nameTable {

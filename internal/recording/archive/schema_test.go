@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -85,7 +86,7 @@ func TestEveryTableOfMetaIsWritten(t *testing.T) {
 			}
 		}
 	}
-	if got := len(nameTables()) - 1; got != slices { // numa_pages is a part of Pressure
+	if got := len(nameTables()) - 2; got != slices { // numa_pages is a part of Pressure, codes is the same in all
 		t.Errorf("%d tables of names for %d tables of a recording", got, slices)
 	}
 	if meta.NumField()-14 != 11 || reflect.TypeFor[recording.Pressure]().NumField() != 7 ||
@@ -157,4 +158,48 @@ func TestDocumentNamesEveryColumn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestNumbersHaveNames: each column of an event table that holds one of a few numbers has a row of codes for each
+// number that its description names, and codes speak of columns that there are, once.
+func TestNumbersHaveNames(t *testing.T) {
+	named := map[string]int{}
+	seen := map[codeRow]bool{}
+	for _, r := range codeRows() {
+		named[r.Table+"."+r.Column]++
+		r.Name = ""
+		if seen[r] {
+			t.Errorf("%+v twice", r)
+		}
+		seen[r] = true
+	}
+	numbers := regexp.MustCompile(`enum [a-z_]+|CUpti_[A-Za-z]+Kind|CUpti_[A-Za-z]+Type|^0: `)
+	for _, table := range eventTables() {
+		for _, f := range table.fields {
+			name := table.name + "." + f.name
+			if numbers.MatchString(f.doc) && named[name] == 0 {
+				t.Errorf("%s has numbers without names: %s", name, f.doc)
+			}
+			delete(named, name)
+		}
+	}
+	for name := range named {
+		t.Errorf("%s is no column", name)
+	}
+	if got := codesOf("copies", "copy_kind"); got[1] != "HtoD" || got[10] != "PtoP" || len(got) != 11 {
+		t.Errorf("kinds of copies %v", got)
+	}
+	if got := codesOf("thread_states", "flags"); got[8] != "preempted" || got[128] != "open" || len(got) != 7 {
+		t.Errorf("flags of thread_states %v", got)
+	}
+}
+
+func codesOf(table, column string) map[int32]string {
+	names := map[int32]string{}
+	for _, r := range codeRows() {
+		if r.Table == table && r.Column == column {
+			names[r.Value] = r.Name
+		}
+	}
+	return names
 }
