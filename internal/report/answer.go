@@ -2,7 +2,9 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -193,6 +195,9 @@ func latencyText(m *Model) string {
 		format.Rate(it.PerSec),
 		format.CleanText(it.Source),
 	)
+	for _, a := range it.Amounts {
+		s += fmt.Sprintf("; %s %s each on average, %s", format.Clean(a.Name), meanText(a.Mean), format.Rate(a.PerSec))
+	}
 	if it.Missed > 1-always {
 		s += fmt.Sprintf(
 			"; calls were recorded for %s of the time (see Overhead), and these are the iterations of it",
@@ -214,6 +219,14 @@ func latencyText(m *Model) string {
 		}
 	}
 	return s
+}
+
+// meanText writes a mean of counts: one that is whole without a fraction.
+func meanText(v float64) string {
+	if v == math.Trunc(v) && v < 1<<53 {
+		return format.Count(uint64(v))
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
 // noted is the share of an iteration from which on it is said that nobody asked for anything: less does not change what

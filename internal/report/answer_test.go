@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -234,5 +235,20 @@ func TestLatencySaysWhatItIsOf(t *testing.T) {
 		if got := latencyText(m); !strings.HasSuffix(got, c.want) {
 			t.Errorf("%q does not end with %q", got, c.want)
 		}
+	}
+}
+
+// TestLatencyNamesAmounts: what scopes say that an iteration works on stands behind the rate of iterations.
+func TestLatencyNamesAmounts(t *testing.T) {
+	it := &diagnose.Iteration{Source: `ranges named "step"`, Count: 30}
+	const amounts = `{"amounts":[{"name":"batch","mean":8,"per_second":80},{"name":"tokens","mean":6.25,"per_second":62.5}]}`
+	if err := json.Unmarshal([]byte(amounts), it); err != nil {
+		t.Fatal(err)
+	}
+	m := &Model{}
+	m.Diagnosis.Iterations = it
+	want := `ranges named "step"; batch 8 each on average, 80.0/s; tokens 6.2 each on average, 62.5/s`
+	if got := latencyText(m); !strings.HasSuffix(got, want) {
+		t.Errorf("%q does not end with %q", got, want)
 	}
 }

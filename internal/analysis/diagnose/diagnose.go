@@ -95,7 +95,9 @@ type Iteration struct {
 	P99    uint64  `json:"p99_ns"`
 	Max    uint64  `json:"max_ns"`
 	PerSec float64 `json:"per_second"`
-	Turn   *Turn   `json:"turn,omitempty"` // what iterations make together, where a pause parts some from the next; nil where none is seen
+	// Amounts are the tokens and batches of iterations whose scopes say them.
+	Amounts []amount `json:"amounts,omitempty"`
+	Turn    *Turn    `json:"turn,omitempty"` // what iterations make together, where a pause parts some from the next; nil where none is seen
 	// Kinds are the kinds of iterations, where these are clearly of several, that of most time first; absent where
 	// they are not.
 	Kinds []StepKind `json:"kinds,omitempty"`

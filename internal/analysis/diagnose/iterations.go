@@ -67,6 +67,7 @@ type namedRanges struct {
 	from, to          uint64
 	pid               uint32
 	always            bool
+	amounts           map[string]sum // what its scopes say that they work on, by attribute
 }
 
 // byRanges looks for names that the program gave (NVTX, scopes) to at least leastRepetitions ranges that hold the work
@@ -99,6 +100,7 @@ func (a *analysis) byRanges() (*Iteration, string) {
 		}
 		it := iteration(r.durations, fmt.Sprintf("ranges named %q", format.Clean(r.name)))
 		it.Named, it.From, it.To, it.Always, it.Starts, it.PID = true, r.from, r.to, r.always, r.starts, r.pid
+		it.Amounts = r.amountsOf()
 		if r.seen > 0 {
 			it.PerSec = float64(it.Count) / float64(r.seen) * 1e9
 		}
@@ -137,6 +139,7 @@ func (a *analysis) byOptimizer() *Iteration {
 func (a *analysis) ranges() []*namedRanges {
 	names := a.t.Rec.Meta.GPU.Ranges
 	all := make([]namedRanges, len(names))
+	read := map[uint64]map[string]float64{}
 	var used []*namedRanges
 	for _, i := range a.t.Ranges {
 		e := &a.t.Rec.Events[i]
@@ -151,6 +154,7 @@ func (a *analysis) ranges() []*namedRanges {
 		}
 		r.durations, r.starts = append(r.durations, e.Dur), append(r.starts, e.TS)
 		r.sum += e.Dur
+		r.count(e, a.t.Rec.Meta.GPU.Attributes, read)
 		if r.from, r.to = minTime(r.from, e.TS), max(r.to, e.End()); e.Func == event.ScopeRange {
 			r.seen, r.always = r.to-r.from, true // scopes are recorded all the time
 			continue

@@ -2,6 +2,7 @@ package diagnose_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -394,5 +395,39 @@ func TestKernelsWithinStep(t *testing.T) {
 	row(s, 2)
 	if it := s.diagnose().Iterations; it != nil {
 		t.Errorf("iterations %+v", it)
+	}
+}
+
+// TestAmountsOfIterations: tokens and batches are those that scopes of the iteration say; other attributes, those of
+// NVTX ranges, which have none, and numbers that name no attributes are left out.
+func TestAmountsOfIterations(t *testing.T) {
+	s := newScene(t)
+	s.kernel(900, 950)
+	g := s.Meta.GPU
+	g.Ranges = []string{"step"}
+	g.Attributes = []string{
+		`{"batch": 8, "tokens": 100, "max_tokens": 4096, "layer": 3}`, `{"batch": 4, "tokens": "many"}`, `[1`,
+	}
+	use := []uint64{1, 2, 1, 3, 99, 0}
+	iterate(30, 10_000, func(i, at uint64) {
+		do(s, "cuLaunchKernel", at+10, 7)
+		s.Event(event.Event{
+			TS: start + at*us, Dur: 9000 * us, PID: recordtest.PID, TID: recordtest.PID, Kind: event.Range,
+			Func: event.ScopeRange, Flags: event.Timed, Ret: 1, Args: [4]uint64{3: use[i%6]},
+		})
+	})
+	it := s.diagnose().Iterations
+	if it == nil || len(it.Amounts) != 2 {
+		t.Fatalf("iterations %+v", it)
+	}
+	const seconds = 0.299 // from the first to the last
+	for i, want := range []struct {
+		name      string
+		mean, sum float64
+	}{{"batch", 20.0 / 3, 100}, {"tokens", 100, 1000}} {
+		got := it.Amounts[i]
+		if got.Name != want.name || math.Abs(got.Mean-want.mean) > 1e-9 || math.Abs(got.PerSec-want.sum/seconds) > 1e-6 {
+			t.Errorf("%+v, want %+v", got, want)
+		}
 	}
 }
