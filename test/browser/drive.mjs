@@ -226,6 +226,21 @@ const checks = {
     await page.locator('.crumbs button').first().click();
     assert.equal(await page.locator('.crumbs button').count(), 0);
   },
+  async 'a flame graph of one thread'({ pipeline: { page } }) {
+    const threads = page.getByLabel('Thread', { exact: true });
+    const crumbs = page.locator('#flames .crumbs button');
+    await page.getByRole('tab', { name: 'All CPU time' }).click();
+    const names = (await threads.locator('option').allTextContents()).slice(1);
+    assert.ok(names.length >= 2, names.join());
+    await threads.selectOption(names[1]);
+    assert.deepEqual(await crumbs.allTextContents(), ['all', names[1]]);
+    await page.getByRole('tab', { name: 'Off-CPU time' }).click();
+    const kept = await threads.inputValue();
+    assert.ok([names[1], ''].includes(kept), kept);
+    await page.getByRole('tab', { name: 'All CPU time' }).click();
+    await threads.selectOption('');
+    assert.equal(await crumbs.count(), 0);
+  },
   async 'what-if: a slider changes what is predicted'({ pipeline: { page } }) {
     if (await page.evaluate(() => !inferscope.data.doc.whatif)) return 'skipped: nothing was predicted for this recording';
     const card = page.locator('.whatif:has(input)').first();

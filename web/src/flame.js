@@ -27,7 +27,7 @@ export function flameGraphs(doc, flames, theme) {
     'section',
     { id: 'flames', 'aria-label': 'Flame graphs' },
     h('h2', null, 'Where the CPU time went'),
-    h('div.toolbar', null, h('div.tabs', { role: 'tablist' }, tabs), h('div.searching', null, search, graph.found)),
+    h('div.toolbar', null, h('div.tabs', { role: 'tablist' }, tabs), h('div.searching', null, graph.threads, search, graph.found)),
     graph.note,
     graph.path,
     h('div.flame', null, graph.canvas),
@@ -49,6 +49,7 @@ class Flame {
     this.found = h('span.found');
     this.tip = h('div.tip', { hidden: true });
     this.query = '';
+    this.threads = h('select', { 'aria-label': 'Thread', onchange: () => this.zoom(this.root(this.threads.value)) });
     this.canvas.addEventListener('pointermove', (e) => this.hover(e));
     this.canvas.addEventListener('pointerleave', () => (this.tip.hidden = true));
     this.canvas.addEventListener('click', (e) => this.zoom(this.at(e)));
@@ -71,8 +72,16 @@ class Flame {
     for (const list of [this.roots, ...this.children]) list.sort((a, b) => total[b] - total[a]);
     const left = flame.left ? ` ${count(flame.left)} frames that are too narrow to be seen are left out.` : '';
     this.note.textContent = `${flame.note} ${this.amount(this.all)} in all.${left} Click a frame to zoom to it.`;
-    this.zoom(-1);
+    const thread = this.threads.value;
+    const options = this.roots.map((i) => h('option', { value: this.text(i) }, this.text(i)));
+    clear(this.threads).append(h('option', { value: '' }, 'All threads'), ...options);
+    this.zoom(this.root(thread));
     this.find(this.query);
+  }
+
+  /** What the threads of a name did; -1 where none is called so. */
+  root(name) {
+    return this.roots.find((i) => this.text(i) === name) ?? -1;
   }
 
   amount(n) {
@@ -87,8 +96,10 @@ class Flame {
     this.top = i ?? -1;
     clear(this.path);
     const crumbs = [];
+    this.threads.value = '';
     for (let j = this.top; j >= 0; j = this.flame.parent[j]) {
       const to = j;
+      this.threads.value = this.text(j); // the last one is the thread
       crumbs.unshift(h('button.link', { type: 'button', onclick: () => this.zoom(to) }, this.text(j)));
     }
     if (crumbs.length)
