@@ -56,7 +56,9 @@ func asOnGPU() []string { return knob("CUDASIM_GRAPH_NODE_NS", "100") }
 // scenarios are all of them, by groups.
 func scenarios() []scenario {
 	var all []scenario
-	for _, group := range [][]scenario{alone(), waiting(), inPython(), pairs(), several(), healthy(), busy(), mixed(), blind()} {
+	for _, group := range [][]scenario{
+		alone(), waiting(), inPython(), pairs(), several(), healthy(), busy(), mixed(), blind(), blindMixed(),
+	} {
 		all = append(all, group...)
 	}
 	return all
