@@ -96,3 +96,19 @@ func TestNothingIsCalledThat(t *testing.T) {
 		t.Errorf("%q: it has time, which is not on the path", got)
 	}
 }
+
+// TestWhatAGainTakes: a prediction says what bounds it and how many workers it takes, where it promises anything.
+func TestWhatAGainTakes(t *testing.T) {
+	p := whatif.Prediction{Speedup: 1.66, Low: 1.6, High: 1.67, Limit: "the kernels", Workers: 3, Present: 1.2}
+	if got := limitText(&p); got != ", limited by the kernels" {
+		t.Errorf("limit %q", got)
+	}
+	want := ", with 3 times as many workers, each on a CPU of its own; 1.20x with those that there are"
+	if got := workersText(&p); got != want {
+		t.Errorf("workers %q", got)
+	}
+	p.Speedup = 1
+	if got := limitText(&p) + workersText(&p); got != "" {
+		t.Errorf("no gain takes %q", got)
+	}
+}

@@ -129,7 +129,7 @@ func blindMixedTwins() map[string]twin {
 		"file and tokenizer":              fix(step+"read 1M; tokenize 1000", "faster", "tokenize*=4"),
 		"JSON after an answer of a server": fix(
 			step+"fetch {http} 2000; json 1250",
-			"faster", "serialization=4", "faster", "gc=4", "faster", "parse_requests=4",
+			"faster", "serialization=4", "faster", "gc=4", "faster", "python-work=4",
 		),
 	}
 }
