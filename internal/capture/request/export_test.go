@@ -1,0 +1,15 @@
+package request
+
+import "time"
+
+// Spent returns how long the programs at sockets have run since somebody switched on that the kernel counts it.
+func (s *Source) Spent() (spent time.Duration, err error) {
+	for _, name := range []string{"request_received", "request_sent", "request_state"} {
+		stats, err := s.programs.coll.Programs[name].Stats()
+		if err != nil {
+			return 0, err
+		}
+		spent += stats.Runtime
+	}
+	return spent, nil
+}
