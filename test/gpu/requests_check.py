@@ -526,12 +526,13 @@ model.bfloat16().save_pretrained(sys.argv[2])"""
 
 
 def free_port():
-    """A port below those that are given out by themselves: SGLang listens on one that is 10,000 higher, too."""
-    for port in range(20000, 30000, 7):
-        with contextlib.suppress(OSError), socket.socket() as s:
+    """A port below those that are given out by themselves, as is one that is 10,000 higher: SGLang listens there, too."""
+    for port in range(20000, 22000, 7):
+        with contextlib.suppress(OSError), socket.socket() as s, socket.socket() as second:
             s.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + 10000))
             return port
-    raise NoAnswer("no port between 20000 and 30000 is free")
+    raise NoAnswer("no port between 20000 and 22000 is free, with the one that is 10,000 higher")
 
 
 @contextlib.contextmanager
