@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -167,14 +169,25 @@ func (b *bench) watch(t *testing.T, p *party) *watching {
 	return w
 }
 
-// take records; quota is for how many ns of it the program's quota was used up.
+// take records, again while the program got no CPU to use the GPU; quota is for how many ns of it the program's quota
+// was used up.
 func (w *watching) take() (rec *recording.Recording, quota uint64) {
-	before, began := w.p.quota.throttled(), time.Now()
-	rec = w.daemon.Recording(w.p.v.PID, w.asked)
-	quota = uint64(
-		float64(w.p.quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began)),
-	)
-	return rec, quota
+	for end := time.Now().Add(watch.Patience); ; {
+		before, began := w.p.quota.throttled(), time.Now()
+		rec = w.daemon.Recording(w.p.v.PID, w.asked)
+		quota = uint64(
+			float64(w.p.quota.throttled()-before) * float64(rec.Meta.To-rec.Meta.From) / float64(time.Since(began)),
+		)
+		if covers(w.p.s, rec) || time.Now().After(end) {
+			return rec, quota
+		}
+	}
+}
+
+// covers reports whether a recording shows enough of the GPU to judge a scenario by.
+func covers(s *scenario, rec *recording.Recording) bool {
+	t := timeline.Build(rec)
+	return coveredOf(s, gap.Build(t), t).Total() > 0
 }
 
 // start starts the program and waits until it has begun.
