@@ -116,7 +116,9 @@ func (x *Exchange) account(path [][]byte, v value) {
 		}
 	case len(path) <= 3 && (string(path[len(path)-2]) == "usage" || string(path[len(path)-2]) == "meta_info"):
 		x.usage(last, n)
-	case is(path, "usage", "prompt_tokens_details", "cached_tokens"):
+	case is(path, "usage", "prompt_tokens_details", "cached_tokens"), // and of OpenAI's Responses
+		is(path, "usage", "input_tokens_details", "cached_tokens"),
+		is(path, "response", "usage", "input_tokens_details", "cached_tokens"):
 		x.CachedTokens = n
 	case is(path, "details", "generated_tokens"): // TGI
 		x.output(n, Usage)

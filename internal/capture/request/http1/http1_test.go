@@ -192,6 +192,15 @@ var dialects = []dialect{
 		content: []bool{true, true}, id: "r1", in: 3, out: 2, cached: 2, source: exchange.Usage,
 	},
 	{
+		name: "OpenAI Responses", path: "/v1/responses", body: `{"model":"m","stream":true,"input":"x"}`, header: sse,
+		writes: []string{
+			chunk("event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\",\"model\":\"m\",\"usage\":null}}\n\n"),
+			chunk("event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n"),
+			chunk("event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"id\":\"resp_1\",\"usage\":{\"input_tokens\":7,\"input_tokens_details\":{\"cached_tokens\":2},\"output_tokens\":3}}}\n\n") + "0\r\n\r\n",
+		},
+		content: []bool{false, true, false}, id: "resp_1", model: "m", in: 7, out: 3, cached: 2, source: exchange.Usage,
+	},
+	{
 		name: "Triton", path: "/v2/models/ensemble_12345/generate_stream", body: `{"text_input":"x","stream":true}`, header: sse,
 		writes:  []string{chunk("data: {\"model_name\":\"e\",\"text_output\":\"a\"}\n\n"), "0\r\n\r\n"},
 		content: []bool{true, false}, out: 1, source: exchange.Chunks,
