@@ -145,7 +145,9 @@ func (s *state) pack(b []byte, e *event.Event) int {
 	old := &s.slots[slot]
 	n = putSigned(b, n, ts-old.TS)
 	old.TS = ts
-	if e.PID^old.PID|e.TID^old.TID|uint32(e.Func^old.Func)|uint32(e.Kind^old.Kind)|uint32(e.Flags^old.Flags) != 0 {
+	head := (e.PID ^ old.PID) | (e.TID ^ old.TID) | uint32(e.Func^old.Func) | uint32(e.Kind^old.Kind) |
+		uint32(e.Flags^old.Flags)
+	if head != 0 {
 		control |= diffHead
 		putHead(b[n:], e)
 		n += headBytes

@@ -81,6 +81,22 @@ func TestPackedComesBack(t *testing.T) {
 	}
 }
 
+// TestProcessesOfOneSlotComeBack packs events that share a slot and differ in their process and thread alone, whose
+// numbers have bits in common.
+func TestProcessesOfOneSlotComeBack(t *testing.T) {
+	bySlot := map[uint32][]event.Event{}
+	for pid := uint32(1); pid < 1<<15; pid++ {
+		e := event.Event{PID: pid, TID: pid, Kind: event.Call}
+		slot := slotOf(&e)
+		bySlot[slot] = append(bySlot[slot], e)
+	}
+	for _, events := range bySlot {
+		roundTrip(t, events)
+		slices.Reverse(events)
+		roundTrip(t, events)
+	}
+}
+
 // TestMixesComeBack packs what real programs made.
 func TestMixesComeBack(t *testing.T) {
 	for _, m := range mixes(t) {
