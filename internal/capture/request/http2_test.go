@@ -233,13 +233,13 @@ func askTogether(t *testing.T, s *server, ask asker, streams int) []seen {
 // recordedBy returns by when the first token was recorded at the latest. A time is taken when the system call returns:
 // the client may have read by then, and the server's thread have lost its CPU. What the server came to after the client
 // had read is in a later write, which it began after that.
-func (c *seen) recordedBy() uint64 {
-	for i, at := range c.written {
-		if at > c.tokens[0] {
-			return max(c.tokens[i], c.tokens[0]+uint64(time.Millisecond))
+func (s *seen) recordedBy() uint64 {
+	for i, at := range s.written {
+		if at > s.tokens[0] {
+			return max(s.tokens[i], s.tokens[0]+uint64(time.Millisecond))
 		}
 	}
-	return max(c.end, c.tokens[0]+uint64(time.Millisecond))
+	return max(s.end, s.tokens[0]+uint64(time.Millisecond))
 }
 
 // compareClocks compares the first tokens of the requests from that one on with what servers and clients say: which
