@@ -1,6 +1,9 @@
 package exchange
 
-import "bytes"
+import (
+	"bytes"
+	"sync"
+)
 
 // maxDepth is how deep objects and arrays are followed; what lies deeper is skipped.
 const maxDepth = 16
@@ -13,18 +16,24 @@ type value struct {
 }
 
 // scan visits the members of objects in text that may end anywhere, with the keys that lead to them; arrays are passed
-// through. It allocates nothing and copies nothing. A visit that returns false ends the scan.
+// through. It copies nothing. A visit that returns false ends the scan.
 func scan(b []byte, visit func(path [][]byte, v value) bool) {
-	var s scanner
+	s := scanners.Get().(*scanner)
 	s.b, s.visit = b, visit
 	s.run()
+	*s = scanner{} // nothing of the text is kept
+	scanners.Put(s)
 }
+
+// scanners are used again: each chunk of an answer is scanned.
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 type scanner struct {
 	b     []byte
 	at    int
 	keys  [maxDepth][]byte // the key that each open object is at
 	open  [maxDepth]byte   // '{' or '['
+	path  [maxDepth][]byte // the keys of objects alone: what visit gets
 	depth int
 	visit func(path [][]byte, v value) bool
 }
@@ -89,18 +98,17 @@ func (s *scanner) run() {
 
 // say visits a value that has a key.
 func (s *scanner) say(v value) bool {
-	var path [maxDepth][]byte
 	n := 0
 	for i := range s.depth {
 		if s.open[i] == '{' {
-			path[n] = s.keys[i]
+			s.path[n] = s.keys[i]
 			n++
 		}
 	}
 	if n == 0 {
 		return true
 	}
-	return s.visit(path[:n], v)
+	return s.visit(s.path[:n], v)
 }
 
 // follows reports whether an object or array has something in it.
