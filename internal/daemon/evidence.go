@@ -62,6 +62,10 @@ type stepper interface {
 type sensing interface {
 	// Sensors returns the samples within [from, to] (ns), ordered by TS, then GPU.
 	Sensors(from, to uint64) []recording.Sensor
+	// Processes returns what processes held of the GPUs' memory lately.
+	Processes() []recording.GPUProcess
+	// Xids returns the errors of GPUs within [from, to] (ns), ordered by TS.
+	Xids(from, to uint64) []recording.Xid
 }
 
 // evidence is what sources add to recordings beside their events.
@@ -171,6 +175,15 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	}
 	for _, g := range e.sensing {
 		m.Sensors = append(m.Sensors, g.Sensors(m.From, m.To)...)
+		d := recording.Driver{Xids: g.Xids(m.From, m.To)}
+		for _, p := range g.Processes() {
+			if v.has(p.PID) && p.TS <= m.To {
+				d.Processes = append(d.Processes, p)
+			}
+		}
+		if len(d.Processes)+len(d.Xids) > 0 {
+			m.Driver = &d
+		}
 	}
 	for _, r := range e.requesters {
 		m.Requests = append(m.Requests, slices.DeleteFunc(r.Requests(m.From, m.To), func(r recording.Request) bool {

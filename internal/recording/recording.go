@@ -46,6 +46,7 @@ type Meta struct {
 	OtherThreads   []Thread        `json:"strangers,omitempty"`       // threads of other processes that woke or displaced the target's
 	Pressure       []Pressure      `json:"pressure,omitempty"`        // of the host and the cgroup, ordered by TS
 	Sensors        []Sensor        `json:"sensors,omitempty"`         // of the machine's GPUs, ordered by TS, then GPU
+	Driver         *Driver         `json:"driver,omitempty"`          // nil: the driver says nothing beside the sensors
 	GPU            *GPU            `json:"gpu,omitempty"`             // nil: no agent was asked for
 	Overhead       *Overhead       `json:"overhead,omitempty"`        // nil: nothing governs what watching costs
 	RAS            *RAS            `json:"ras,omitempty"`             // nil: NCCL's RAS did not answer, or was not asked
@@ -144,6 +145,31 @@ type Sensor struct {
 	MemoryUsed        uint64 `json:"memory_used_bytes"`      // by all processes
 	MemoryTotal       uint64 `json:"memory_total_bytes"`     //
 	Uncorrected       uint64 `json:"ecc_uncorrected_errors"` // since the driver was loaded
+}
+
+// Driver is what NVIDIA's driver says beside the sensors.
+type Driver struct {
+	Processes []GPUProcess `json:"processes,omitempty"`  // the latest of each process of the target and GPU
+	Xids      []Xid        `json:"xid_errors,omitempty"` // of the machine's GPUs, ordered by TS
+}
+
+// GPUProcess is the memory that a process of the target holds on a GPU, as NVML counts it: what frameworks allocate, and
+// what the driver needs for contexts, code and streams.
+type GPUProcess struct {
+	TS   uint64 `json:"ts_ns"` // CLOCK_MONOTONIC
+	PID  uint32 `json:"pid"`
+	UUID string `json:"gpu_uuid"`
+	Used uint64 `json:"used_bytes"`
+}
+
+// Xid is an error that the driver reported of a GPU in the kernel's log (docs.nvidia.com/deploy/xid-errors).
+type Xid struct {
+	TS   uint64 `json:"ts_ns"`         // CLOCK_MONOTONIC, when the daemon read it
+	GPU  int    `json:"gpu"`           // index, as nvidia-smi counts; -1: not known
+	Bus  string `json:"pci"`           // domain, bus and device, e.g. 0000:65:00
+	Code int    `json:"code"`          //
+	PID  uint32 `json:"pid,omitempty"` // whose work it was; 0: the driver does not say
+	Text string `json:"text"`          // what else the driver says
 }
 
 // Host is the machine that a recording was made on.

@@ -133,6 +133,13 @@ func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 		)
 	}
 	f.Add("Held at the end", held)
+	if dev.Process > 0 {
+		f.Add("Process on the GPU", fmt.Sprintf(
+			"%s by NVML's count, of which %s is no framework's: CUDA's contexts and code, and what libraries allocate",
+			format.Size(dev.Process),
+			format.Size(dev.Driver),
+		))
+	}
 	f.Add(
 		"Peak",
 		fmt.Sprintf(

@@ -2,10 +2,12 @@ package report
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/sensors"
 	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
@@ -58,6 +60,9 @@ func addSensors(d *document.Document, m *Model) {
 		)
 		lines = append(lines, clockLines(g)...)
 	}
+	for i := range m.Sensors.Xids {
+		lines = append(lines, xidText(&m.Sensors.Xids[i], m.Summary.Window.From))
+	}
 	for _, what := range []string{"Per iteration", "Per request", "Per token"} {
 		if !known[what] {
 			t.Drop(what)
@@ -102,6 +107,33 @@ func clockLines(g *sensors.GPU) (lines []string) {
 		)
 	}
 	return lines
+}
+
+// xidText says what the driver reported of a GPU. What codes mean is of docs.nvidia.com/deploy/xid-errors.
+func xidText(x *recording.Xid, from uint64) string {
+	where, whose := "GPU "+strconv.Itoa(x.GPU), ""
+	if x.GPU < 0 {
+		where = "the GPU at PCI " + format.Clean(x.Bus)
+	}
+	means := map[int]string{
+		13: "a kernel failed, as a rule by an access out of bounds", 31: "a kernel used an address that is not mapped",
+		32: "a command was damaged on its way to the GPU", 43: "the GPU stopped work of a process that had failed",
+		45: "work was ended, mostly after another error", 48: "a memory error that could not be corrected",
+		63: "a damaged row of memory was replaced", 64: "a damaged row of memory could not be replaced",
+		74: "an NVLink failed", 79: "the GPU has fallen off the bus", 92: "many memory errors were corrected",
+		94: "a memory error ended one program", 95: "a memory error ended all programs",
+		119: "the GPU's own processor does not answer", 120: "the GPU's own processor failed",
+	}[x.Code]
+	if means != "" {
+		means = " (" + means + ")"
+	}
+	if x.PID != 0 {
+		whose = fmt.Sprintf(" in the work of process %d", x.PID)
+	}
+	return fmt.Sprintf(
+		"The driver reported Xid %d%s of %s%s, %s into the window: %s",
+		x.Code, means, where, whose, format.Span(x.TS-min(x.TS, from)), format.Clean(x.Text),
+	)
 }
 
 func watts(mw uint64) string {

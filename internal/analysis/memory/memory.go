@@ -25,10 +25,14 @@ type Device struct {
 
 	Allocated uint64 `json:"allocated_bytes"` // in blocks, at the end
 	Reserved  uint64 `json:"reserved_bytes"`  // in segments, at the end
-	Peak      uint64 `json:"peak_bytes"`      // the most in blocks
-	PeakAt    uint64 `json:"peak_at_ns"`      // to 10 ms
-	PeakHeld  uint64 `json:"peak_reserved_bytes"`
-	Start     uint64 `json:"start_bytes"` // in blocks, when the window began or the first call was seen
+	// Process is what the process held of the GPU by NVML's count when that was asked for last; 0: not known. Driver is
+	// what of it was not in segments then: contexts, code, and what libraries allocate by themselves.
+	Process  uint64 `json:"process_bytes,omitempty"`
+	Driver   uint64 `json:"driver_bytes,omitempty"`
+	Peak     uint64 `json:"peak_bytes"` // the most in blocks
+	PeakAt   uint64 `json:"peak_at_ns"` // to 10 ms
+	PeakHeld uint64 `json:"peak_reserved_bytes"`
+	Start    uint64 `json:"start_bytes"` // in blocks, when the window began or the first call was seen
 	// Before is what was in blocks before the first call that was seen: weights and caches of a program that was
 	// attached to late. BeforeLeft is what is left of it at the end, an estimate.
 	Before     uint64 `json:"before_bytes"`
@@ -248,6 +252,8 @@ func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 		Samples: len(d.samples),
 	}
 	d.totals(&out, rec)
+	gpu := gpuOf(rec, key)
+	d.process(&out, rec, gpu)
 	samples := make([]sample, 0, len(d.samples))
 	for _, s := range d.samples {
 		samples = append(samples, s)
@@ -265,24 +271,41 @@ func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 	out.Sites = sites.list
 	out.kinds()
 	out.Leaks = sites.leaks(&w)
-	sites.fullIn(&out, memoryOf(rec, key))
+	sites.fullIn(&out, gpu.Memory)
 	for i := range d.exhausted {
 		out.Exhausted = append(out.Exhausted, sites.exhausted(&w, &d.exhausted[i], &out))
 	}
 	return out
 }
 
-// memoryOf returns how much memory the device has; 0: not known.
-func memoryOf(rec *recording.Recording, key deviceKey) uint64 {
+// gpuOf returns the GPU that a device of an allocator is; the zero value where that is not known.
+func gpuOf(rec *recording.Recording, key deviceKey) recording.Device {
 	if rec.Meta.GPU == nil || key.device.Type() == event.CPUMemory {
-		return 0
+		return recording.Device{}
 	}
 	for _, g := range rec.Meta.GPU.Devices {
 		if g.PID == key.pid && int(g.ID) == key.device.Index() {
-			return g.Memory
+			return g
 		}
 	}
-	return 0
+	return recording.Device{}
+}
+
+// process compares what the process held by NVML's count with what was in segments at that time.
+func (d *device) process(out *Device, rec *recording.Recording, gpu recording.Device) {
+	if rec.Meta.Driver == nil {
+		return
+	}
+	for _, p := range rec.Meta.Driver.Processes {
+		if p.PID != out.PID || gpu.UUID == "" || p.UUID != gpu.UUID || len(d.levels) == 0 {
+			continue
+		}
+		next, _ := slices.BinarySearchFunc(d.levels, p.TS, func(e event.Event, at uint64) int {
+			return cmp.Compare(e.End(), at+1)
+		})
+		reserved := d.levels[max(next, 1)-1].Args[1]
+		out.Process, out.Driver = p.Used, less(p.Used, reserved)
+	}
 }
 
 // maxLevels bounds the levels of a device in a summary.

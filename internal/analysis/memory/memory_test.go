@@ -97,6 +97,26 @@ func TestTotals(t *testing.T) {
 	}
 }
 
+// TestProcess: what NVML counts for the process, less what was in segments when it was asked, is the driver's.
+func TestProcess(t *testing.T) {
+	b := newBuild()
+	b.levels([2]uint64{12 * second, 150 * mib}, [2]uint64{15 * second, 300 * mib}, [2]uint64{to, 200 * mib})
+	b.Meta.GPU = &recording.GPU{Devices: []recording.Device{{PID: recordtest.PID, UUID: "GPU-0"}}}
+	list := []recording.GPUProcess{
+		{TS: 16 * second, PID: recordtest.PID, UUID: "GPU-1", Used: 1 << 40},
+		{TS: 16 * second, PID: recordtest.PID + 1, UUID: "GPU-0", Used: 1 << 40},
+		{TS: 16 * second, PID: recordtest.PID, UUID: "GPU-0", Used: 900 * mib},
+	}
+	b.Meta.Driver = &recording.Driver{Processes: list}
+	if d := b.only(t); d.Process != 900*mib || d.Driver != (900-320)*mib {
+		t.Errorf("%d of the process, %d of the driver", d.Process/mib, d.Driver/mib)
+	}
+	list[2].TS = from - second
+	if d := b.only(t); d.Driver != (900-170)*mib {
+		t.Errorf("%d of the driver before the window, want what the first level leaves", d.Driver/mib)
+	}
+}
+
 // TestCountsOfTheWindow: an attach long before the window counts nothing of what came before it.
 func TestCountsOfTheWindow(t *testing.T) {
 	b := newBuild()

@@ -10,7 +10,8 @@ import (
 
 // Summary is what the sensors of the machine's GPUs said.
 type Summary struct {
-	GPUs []GPU `json:"gpus"` // by index
+	GPUs []GPU           `json:"gpus"`                 // by index
+	Xids []recording.Xid `json:"xid_errors,omitempty"` // that the driver reported
 }
 
 // GPU is one GPU over the window.
@@ -111,6 +112,9 @@ func Summarize(rec *recording.Recording, rates Rates) *Summary {
 		}
 	}
 	out := &Summary{GPUs: make([]GPU, 0, len(byGPU))}
+	if rec.Meta.Driver != nil {
+		out.Xids = rec.Meta.Driver.Xids
+	}
 	for _, list := range byGPU {
 		g := summarize(list)
 		g.Used = used[g.UUID]

@@ -9,10 +9,16 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// field is one column of nvidia-smi --query-gpu.
+// answer is one line of nvidia-smi --query-gpu.
+type answer struct {
+	recording.Sensor
+	bus string // domain, bus and device, e.g. 0000:65:00
+}
+
+// field is one column of it.
 type field struct {
 	name string
-	put  func(s *recording.Sensor, text string) error
+	put  func(s *answer, text string) error
 }
 
 // newFields are those of driver 535 and later.
@@ -23,7 +29,7 @@ func olderFields() []field { return fields("clocks_throttle_reasons.active", "po
 
 func fields(reasons, power string) []field {
 	return []field{
-		{"index", func(s *recording.Sensor, text string) error {
+		{"index", func(s *answer, text string) error {
 			n, err := strconv.ParseUint(text, 10, 8)
 			if err == nil && n >= maxGPUs {
 				err = fmt.Errorf("GPU %d of at most %d", n, maxGPUs)
@@ -31,33 +37,34 @@ func fields(reasons, power string) []field {
 			s.GPU = int(n)
 			return err
 		}},
-		{"uuid", func(s *recording.Sensor, text string) error { s.UUID = clip(text); return nil }},
-		{"name", func(s *recording.Sensor, text string) error { s.Name = clip(text); return nil }},
-		{power, scaled(1000, func(s *recording.Sensor, n uint64) { s.Power = n })},
-		{"power.limit", scaled(1000, func(s *recording.Sensor, n uint64) { s.PowerLimit = n })},
-		{"temperature.gpu", scaled(1, func(s *recording.Sensor, n uint64) { s.Temperature = int(min(n, 1000)) })},
-		{"clocks.sm", scaled(1, func(s *recording.Sensor, n uint64) { s.SMClock = n })},
-		{"clocks.max.sm", scaled(1, func(s *recording.Sensor, n uint64) { s.SMClockMax = n })},
-		{"clocks.mem", scaled(1, func(s *recording.Sensor, n uint64) { s.MemoryClock = n })},
-		{reasons, func(s *recording.Sensor, text string) error {
+		{"uuid", func(s *answer, text string) error { s.UUID = clip(text); return nil }},
+		{"name", func(s *answer, text string) error { s.Name = clip(text); return nil }},
+		{power, scaled(1000, func(s *answer, n uint64) { s.Power = n })},
+		{"power.limit", scaled(1000, func(s *answer, n uint64) { s.PowerLimit = n })},
+		{"temperature.gpu", scaled(1, func(s *answer, n uint64) { s.Temperature = int(min(n, 1000)) })},
+		{"clocks.sm", scaled(1, func(s *answer, n uint64) { s.SMClock = n })},
+		{"clocks.max.sm", scaled(1, func(s *answer, n uint64) { s.SMClockMax = n })},
+		{"clocks.mem", scaled(1, func(s *answer, n uint64) { s.MemoryClock = n })},
+		{reasons, func(s *answer, text string) error {
 			n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
 			s.Reasons = n
 			return err
 		}},
-		{"utilization.gpu", scaled(1, func(s *recording.Sensor, n uint64) { s.Utilization = int(min(n, 100)) })},
+		{"utilization.gpu", scaled(1, func(s *answer, n uint64) { s.Utilization = int(min(n, 100)) })},
 		{
 			"utilization.memory",
-			scaled(1, func(s *recording.Sensor, n uint64) { s.MemoryUtilization = int(min(n, 100)) }),
+			scaled(1, func(s *answer, n uint64) { s.MemoryUtilization = int(min(n, 100)) }),
 		},
-		{"memory.used", scaled(1<<20, func(s *recording.Sensor, n uint64) { s.MemoryUsed = n })},
-		{"memory.total", scaled(1<<20, func(s *recording.Sensor, n uint64) { s.MemoryTotal = n })},
-		{"ecc.errors.uncorrected.volatile.total", scaled(1, func(s *recording.Sensor, n uint64) { s.Uncorrected = n })},
+		{"memory.used", scaled(1<<20, func(s *answer, n uint64) { s.MemoryUsed = n })},
+		{"memory.total", scaled(1<<20, func(s *answer, n uint64) { s.MemoryTotal = n })},
+		{"ecc.errors.uncorrected.volatile.total", scaled(1, func(s *answer, n uint64) { s.Uncorrected = n })},
+		{"pci.bus_id", func(s *answer, text string) error { s.bus = busOf(text); return nil }},
 	}
 }
 
 // scaled reads a number in units of scale.
-func scaled(scale float64, put func(*recording.Sensor, uint64)) func(*recording.Sensor, string) error {
-	return func(s *recording.Sensor, text string) error {
+func scaled(scale float64, put func(*answer, uint64)) func(*answer, string) error {
+	return func(s *answer, text string) error {
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			return err //nolint:wrapcheck // parse names the field
@@ -68,6 +75,15 @@ func scaled(scale float64, put func(*recording.Sensor, uint64)) func(*recording.
 		put(s, uint64(math.Round(f*scale)))
 		return nil
 	}
+}
+
+// busOf shortens a bus id, 00000000:65:00.0, to how the kernel's log names the device, 0000:65:00.
+func busOf(id string) string {
+	id, _, _ = strings.Cut(strings.ToLower(clip(id)), ".")
+	if domain, device, ok := strings.Cut(id, ":"); ok && len(domain) == 8 {
+		return domain[4:] + ":" + device
+	}
+	return id
 }
 
 func clip(s string) string { return s[:min(len(s), 64)] }
@@ -81,8 +97,8 @@ func names(fields []field) string {
 }
 
 // parse reads one line. What the driver does not give stands in brackets: [N/A], [Not Supported].
-func parse(line string, fields []field) (recording.Sensor, error) {
-	var s recording.Sensor
+func parse(line string, fields []field) (answer, error) {
+	var s answer
 	cells := strings.Split(line, ",")
 	if len(cells) != len(fields) {
 		return s, fmt.Errorf("nvidia-smi says %.200q instead of %d values", line, len(fields))

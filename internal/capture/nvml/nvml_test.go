@@ -4,8 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,16 +17,16 @@ import (
 )
 
 const line = "1, GPU-0a1b, NVIDIA H200, 123.45, 700.00, 61, 1755, 1980, 3201, 0x0000000000000004, 97, 42, 1024, " +
-	"143771, 0"
+	"143771, 0, 00000000:65:00.0"
 
 func TestParse(t *testing.T) {
 	got, err := parse(line, newFields())
-	want := recording.Sensor{
+	want := answer{bus: "0000:65:00", Sensor: recording.Sensor{
 		GPU: 1, UUID: "GPU-0a1b", Name: "NVIDIA H200", Power: 123_450, PowerLimit: 700_000, Temperature: 61,
 		SMClock: 1755, SMClockMax: 1980,
 		MemoryClock: 3201, Reasons: 4, Utilization: 97, MemoryUtilization: 42, MemoryUsed: 1 << 30,
 		MemoryTotal: 143771 << 20,
-	}
+	}}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
@@ -180,4 +182,69 @@ func TestRefused(t *testing.T) {
 		// Optional: reports draw their verdict without it.
 		return got.State == "unavailable" && strings.Contains(got.Detail, "could not communicate") && got.Optional
 	})
+}
+
+// TestProcesses: what each process holds is asked for beside the sensors.
+func TestProcesses(t *testing.T) {
+	s := New(Options{Program: fake(t, "case \"$1\" in *compute-apps*) echo '17, GPU-0a1b, 512'; echo '18, GPU-0a1b, "+
+		"[N/A]'; exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
+	defer s.Close()
+	if err := s.Follow(user(t)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "processes", func() bool { return len(s.Processes()) > 0 })
+	got := s.Processes()
+	if want := (recording.GPUProcess{TS: got[0].TS, PID: 17, UUID: "GPU-0a1b", Used: 512 << 20}); len(got) != 1 ||
+		got[0] != want || want.TS == 0 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for _, bad := range []string{"17, GPU-0a1b\n", "x, GPU-0a1b, 1\n", "17, GPU-0a1b, 99999999999999\n"} {
+		if _, err := parseProcesses(bad, 1); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+// TestXids: errors of GPUs are read from the kernel's log while a target uses one.
+func TestXids(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "kmsg")
+	if err := syscall.Mkfifo(log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := os.OpenFile(log, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	s := New(Options{Program: fake(t, "while :; do echo '"+line+"'; sleep 0.02; done\n"), KernelLog: log})
+	defer s.Close()
+	p := user(t)
+	if err := s.Follow(p); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
+	for _, message := range []string{
+		"usb 1-1: new device", "NVRM: Xid (PCI:0000:65:00): 31, pid=1234, name=python3, Ch 00000010. MMU Fault",
+		"NVRM: Xid (PCI:0000:66:00): 79, GPU has fallen off the bus.",
+	} {
+		seen := len(s.Xids(0, clock.Monotonic()))
+		if _, err := w.WriteString("4,17,5678901,-;" + message + "\n"); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(message, "NVRM") {
+			until(t, message, func() bool { return len(s.Xids(0, clock.Monotonic())) > seen })
+		}
+	}
+	got := s.Xids(0, clock.Monotonic())
+	want := []recording.Xid{
+		{TS: got[0].TS, GPU: 1, Bus: "0000:65:00", Code: 31, PID: 1234, Text: "name=python3, Ch 00000010. MMU Fault"},
+		{TS: got[1].TS, GPU: -1, Bus: "0000:66:00", Code: 79, Text: "GPU has fallen off the bus."},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if n := len(s.Xids(got[1].TS+1, clock.Monotonic())); n != 0 {
+		t.Errorf("%d errors after the last", n)
+	}
+	s.Forget(p) // ends the reader, which waits for the next record
 }

@@ -1,10 +1,12 @@
 // Package nvml is the source of what GPUs' sensors say: power, temperature, clocks and why they are low, utilization,
 // memory, ECC errors. NVML is a C library, and the daemon is a static program without cgo: so the driver's own
-// nvidia-smi asks NVML ten times a second, as a child process that runs only while a target uses a GPU.
+// nvidia-smi asks NVML ten times a second, as a child process that runs only while a target uses a GPU. Every ten seconds
+// it is asked what each process holds, and the kernel's log is read for errors of GPUs (Xid).
 package nvml
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -49,26 +51,35 @@ func places() []string {
 
 // Options are the settings of New. The zero value is right for a daemon.
 type Options struct {
-	Program string // tests: stands in for nvidia-smi
+	Program   string // tests: stands in for nvidia-smi
+	KernelLog string // tests: stands in for /dev/kmsg
 }
 
 // Source samples the sensors of all GPUs of the machine. It implements daemon.Source and daemon.Sensing.
 type Source struct {
-	program string
+	program   string
+	kernelLog string
 
-	mu      sync.Mutex
-	users   map[proc.ID]bool // processes that map the driver
-	samples []recording.Sensor
-	err     error // why there are no samples; nil: there are, or nobody wants any
-	cmd     *exec.Cmd
-	stop    chan struct{} // closed to end the sampling; nil: it does not run
-	done    chan struct{}
-	closed  bool
+	mu        sync.Mutex
+	users     map[proc.ID]bool // processes that map the driver
+	samples   []recording.Sensor
+	processes []recording.GPUProcess // as nvidia-smi said last
+	xids      []recording.Xid
+	buses     map[string]int // GPUs by bus
+	err       error          // why there are no samples; nil: there are, or nobody wants any
+	logErr    error          // why the kernel's log is not read
+	cmd       *exec.Cmd
+	stop      chan struct{} // closed to end the sampling; nil: it does not run
+	running   sync.WaitGroup
+	closed    bool
 }
 
 // New makes a source; nothing is started before a target uses a GPU.
 func New(opts Options) *Source {
-	s := &Source{program: opts.Program, users: map[proc.ID]bool{}}
+	s := &Source{
+		program: opts.Program, kernelLog: cmp.Or(opts.KernelLog, "/dev/kmsg"),
+		users: map[proc.ID]bool{}, buses: map[string]int{},
+	}
 	if s.program == "" {
 		for _, path := range places() {
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
@@ -102,8 +113,11 @@ func (s *Source) Follow(p *proc.Process) error {
 	}
 	s.users[p.ID()] = true
 	if s.stop == nil {
-		s.stop, s.done = make(chan struct{}), make(chan struct{})
-		go s.run(s.stop, s.done)
+		stop := make(chan struct{})
+		s.stop = stop
+		s.running.Go(func() { s.run(stop) })
+		s.running.Go(func() { s.askProcesses(stop) })
+		s.running.Go(func() { s.readLog(stop) })
 	}
 	return nil
 }
@@ -130,7 +144,7 @@ func (s *Source) Close() error {
 
 func (s *Source) end() {
 	s.mu.Lock()
-	stop, done, cmd := s.stop, s.done, s.cmd
+	stop, cmd := s.stop, s.cmd
 	s.stop = nil
 	s.mu.Unlock()
 	if stop == nil {
@@ -140,12 +154,11 @@ func (s *Source) end() {
 	if cmd != nil && cmd.Process != nil {
 		_ = cmd.Process.Kill() // it may have ended
 	}
-	<-done
+	s.running.Wait()
 }
 
 // run lets nvidia-smi sample until stop is closed, again and again where it ends by itself.
-func (s *Source) run(stop, done chan struct{}) {
-	defer close(done)
+func (s *Source) run(stop chan struct{}) {
 	fields := newFields()
 	for {
 		err := s.sample(fields, stop)
@@ -217,13 +230,13 @@ func (s *Source) read(r io.Reader, fields []field, began func()) error {
 		if strings.Contains(line, "is not a valid field") {
 			return errField
 		}
-		sensor, err := parse(line, fields)
+		a, err := parse(line, fields)
 		if err != nil {
 			return err
 		}
 		began()
-		sensor.TS = clock.Monotonic()
-		s.keep(sensor)
+		a.TS = clock.Monotonic()
+		s.keep(a)
 	}
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("read what nvidia-smi says: %w", err)
@@ -231,14 +244,15 @@ func (s *Source) read(r io.Reader, fields []field, began func()) error {
 	return nil
 }
 
-func (s *Source) keep(sensor recording.Sensor) {
+func (s *Source) keep(a answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = nil
+	s.buses[a.bus] = a.GPU
 	if len(s.samples) >= maxSamples {
 		s.samples = slices.Clone(s.samples[maxSamples/4:])
 	}
-	s.samples = append(s.samples, sensor)
+	s.samples = append(s.samples, a.Sensor)
 }
 
 // Sensors returns the samples within [from, to] (ns).
@@ -267,6 +281,9 @@ func (s *Source) State() recording.Source {
 		state.State, state.Detail = "unavailable", s.err.Error()
 	default:
 		state.State, state.Detail = "running", "nvidia-smi reads them ten times a second"
+		if s.logErr != nil {
+			state.Detail += "; errors of GPUs (Xid) are not seen: " + s.logErr.Error()
+		}
 	}
 	return state
 }

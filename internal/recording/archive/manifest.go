@@ -57,6 +57,7 @@ type Manifest struct {
 	Losses    []loss.Loss          `json:"losses,omitempty"`   // as in their table, for people
 	Overhead  *recording.Overhead  `json:"overhead,omitempty"` // what watching cost, at the end of the last stretch
 	RAS       *recording.RAS       `json:"ras,omitempty"`      // what NCCL's RAS said, at the end of the last stretch
+	Driver    *recording.Driver    `json:"driver,omitempty"`   // what it said beside the sensors
 	Stretches []stretch            `json:"stretches"`          //
 	Tables    map[string]tableInfo `json:"tables"`             // by name
 }
@@ -184,6 +185,7 @@ func (m *Manifest) meta() recording.Meta {
 	meta := recording.Meta{
 		Schema: m.Stream, Version: m.Recorder, Host: m.Host, Target: m.Target,
 		From: m.From, To: m.To, WallFrom: m.WallFrom, Overhead: m.Overhead, RAS: m.RAS,
+		Driver: m.Driver,
 	}
 	if m.GPU != nil {
 		meta.GPU = &recording.GPU{Mode: *m.GPU}
@@ -196,6 +198,7 @@ func (m *Manifest) describe(meta *recording.Meta) {
 	m.Stream, m.Recorder, m.Host, m.Target = meta.Schema, meta.Version, meta.Host, meta.Target
 	m.From, m.To, m.WallFrom = meta.From, meta.To, meta.WallFrom
 	m.Sources, m.Losses, m.GPU, m.Overhead, m.RAS = meta.Sources, meta.Losses, nil, meta.Overhead, meta.RAS
+	m.Driver = meta.Driver
 	if meta.GPU != nil {
 		mode := meta.GPU.Mode
 		m.GPU = &mode

@@ -103,6 +103,7 @@ func (m *merger) mergeMeta(next *recording.Meta) {
 	}
 	mergeOverhead(to, next)
 	to.To, to.Version, to.Host, to.Sources, to.RAS = next.To, next.Version, next.Host, next.Sources, next.RAS
+	to.Driver = mergeDriver(to.Driver, next.Driver)
 	to.Processes = union(to.Processes, next.Processes, processKey, nil)
 	slices.SortStableFunc(to.Processes, func(a, b recording.Process) int {
 		return cmp.Or(cmp.Compare(a.Born, b.Born), cmp.Compare(a.PID, b.PID))
@@ -308,4 +309,17 @@ func joinWindows(before, now []recording.GPUWindow) []recording.GPUWindow {
 	}
 	slices.SortStableFunc(out, func(a, b recording.GPUWindow) int { return cmp.Compare(a.From, b.From) })
 	return out
+}
+
+// mergeDriver adds what the driver said of a later stretch.
+func mergeDriver(to, next *recording.Driver) *recording.Driver {
+	if to == nil || next == nil {
+		return cmp.Or(to, next)
+	}
+	return &recording.Driver{
+		Processes: union(next.Processes, to.Processes, func(p recording.GPUProcess) any {
+			return [2]any{p.PID, p.UUID}
+		}, nil),
+		Xids: union(to.Xids, next.Xids, func(x recording.Xid) any { return x }, nil),
+	}
 }
