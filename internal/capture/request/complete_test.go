@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/request/exchange"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -102,6 +103,49 @@ func TestEndedAreHandedOnce(t *testing.T) {
 	}
 	if told != 1 || len(s.feed.fresh) != 0 || len(s.feed.ended) != 1 {
 		t.Errorf("told %d times, %d fresh, %d ended", told, len(s.feed.fresh), len(s.feed.ended))
+	}
+}
+
+// TestPassedOn: a request that a server passes on to a process that it started is one request. One that comes to that
+// process by itself, and what else the two are asked for, are others.
+func TestPassedOn(t *testing.T) {
+	f := newFeeding()
+	f.parents[20], f.parents[30] = 10, 20
+	ask := func(pid uint32, route string) (*conn, *exchange.Exchange) {
+		c, x := &conn{feed: &f, pid: pid}, &exchange.Exchange{Method: "POST", Route: route}
+		c.Begin(x)
+		return c, x
+	}
+	var open []func()
+	for _, c := range []struct {
+		pid   uint32
+		route string
+		seen  bool
+	}{
+		{30, "/completion", true}, // nobody above has one
+		{10, "/tokenize", true},
+		{20, "/completion", true},
+		{10, "/api/chat", true},
+		{20, "/completion", false},
+		{30, "/completion", false},
+		{30, "/health", true},
+		{10, "/api/chat", true},
+	} {
+		before := f.number
+		conn, x := ask(c.pid, c.route)
+		if seen := f.number > before; seen != c.seen {
+			t.Errorf("%s of process %d: seen %v", c.route, c.pid, seen)
+		}
+		open = append(open, func() { conn.End(x) })
+	}
+	for _, end := range open {
+		end()
+	}
+	if len(f.serving) != 0 || len(f.open) != 0 || len(f.fresh) != 6 {
+		t.Errorf("%v are open, %d requests", f.serving, len(f.fresh))
+	}
+	if ask(30, "/completion"); len(f.open) != 1 {
+		t.Error("a request to the child is not seen when the server has none")
 	}
 }
 

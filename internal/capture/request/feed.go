@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/request/http2"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/genai"
 )
 
 // feeding is what Feed works with.
@@ -30,10 +31,16 @@ type feeding struct {
 	cut     uint64   // requests whose end was among them
 	taps    tapping
 	onEnd   []func(*recording.Request)
+
+	parents map[uint32]uint32 // of processes that are followed
+	serving map[uint32]int    // inference requests that a process has open
 }
 
 func newFeeding() feeding {
-	return feeding{conns: map[connID]*conn{}, beneath: map[uint64]connID{}, open: map[uint64]*live{}, taps: newTapping()}
+	return feeding{
+		conns: map[connID]*conn{}, beneath: map[uint64]connID{}, open: map[uint64]*live{}, taps: newTapping(),
+		parents: map[uint32]uint32{}, serving: map[uint32]int{},
+	}
 }
 
 // connID is a socket; over TLS, OpenSSL's connection within its process.
@@ -71,13 +78,39 @@ type live struct {
 	number   uint64
 	received uint64
 	last     uint64 // ns, when the last chunk was written
+	serving  bool   // counted in feeding.serving
 }
 
+// passedOn reports whether a process that an inference request has reached is one that a server has started to work for
+// it, and that server has such a request open itself: Ollama, which passes each on to a runner by HTTP.
+func (f *feeding) passedOn(pid uint32) bool {
+	for range maxDepth {
+		if pid = f.parents[pid]; pid == 0 {
+			return false
+		}
+		if f.serving[pid] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// maxDepth bounds how many processes are looked at above one.
+const maxDepth = 8
+
 // Begin is called when a request's header has been read. Only POST asks for work; health checks and metrics are left
-// out. A method that is not known is one that HPACK has no short form of its own for.
+// out, and what is passed on within the target. A method that is not known is one that HPACK has no short form of its
+// own for.
 func (c *conn) Begin(x *exchange.Exchange) {
 	if x.Method != "POST" && x.Method != "" {
 		return
+	}
+	inference := genai.Operation(x.Route) != genai.Other
+	if inference && c.feed.passedOn(c.pid) {
+		return
+	}
+	if inference {
+		c.feed.serving[c.pid]++
 	}
 	c.feed.number++
 	x.Mark = c.feed.number
@@ -88,6 +121,7 @@ func (c *conn) Begin(x *exchange.Exchange) {
 		number:   x.Mark,
 		received: x.Received,
 		last:     x.Received,
+		serving:  inference,
 	}
 }
 
@@ -111,6 +145,11 @@ func (c *conn) End(x *exchange.Exchange) {
 		return
 	}
 	delete(c.feed.open, x.Mark)
+	if l.serving {
+		if c.feed.serving[c.pid]--; c.feed.serving[c.pid] == 0 {
+			delete(c.feed.serving, c.pid)
+		}
+	}
 	c.feed.fresh = append(c.feed.fresh, l.describe())
 }
 

@@ -79,6 +79,9 @@ func (s *Source) Follow(p *proc.Process) error {
 	if s.procs[p.ID()] == nil {
 		s.procs[p.ID()] = &process{}
 	}
+	s.feed.mu.Lock()
+	s.feed.parents[p.PID] = p.Parent
+	s.feed.mu.Unlock()
 	if err := s.programs.follow(p.PID); err != nil {
 		return err
 	}
@@ -110,6 +113,9 @@ func (s *Source) Forget(p *proc.Process) {
 		}
 	}
 	if !again {
+		s.feed.mu.Lock()
+		delete(s.feed.parents, p.PID)
+		s.feed.mu.Unlock()
 		s.end(p.PID, clock.Monotonic())
 	}
 }
