@@ -21,6 +21,15 @@ func (u *unchosen) add(s *sample) {
 	}
 }
 
+// could has the upper limit allow for a block of so many bytes, had it been chosen by that mean: the mean rises where
+// much is allocated, and of what was allocated then there may be no sample.
+func (u *unchosen) could(bytes, mean float64) {
+	p := -math.Expm1(-bytes / mean)
+	if left := bytes/p - bytes; left > u.most {
+		u.most, u.spread = left, bytes*bytes*(1-p)/(p*p)
+	}
+}
+
 // limits returns between what the live bytes lie with a probability of 95%. What was seen is certain; the upper limit
 // is that of one more sample, as no block may have been chosen since the last one.
 func (u *unchosen) limits() (low, high uint64) {

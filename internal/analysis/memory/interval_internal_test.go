@@ -59,6 +59,44 @@ func TestLimitsHoldTheTruth(t *testing.T) {
 	}
 }
 
+// TestLimitsOfARisingMean: of a site that was sampled before much else was allocated, and hardly any more then, the limits
+// hold the truth, where samples of others tell of the mean.
+func TestLimitsOfARisingMean(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	const size, blocks, low, high = 3072, 8000, 4096, 32 << 20
+	held, told, without := 0, 0, 0
+	for range 2000 {
+		var u, alone unchosen
+		for i := range blocks {
+			mean := float64(high)
+			if i < 20 {
+				mean = low
+			}
+			if rng.Float64() < -math.Expm1(-size/mean) {
+				s := sampleOf(&event.Event{Args: [4]uint64{0, 0, size, uint64(mean)}})
+				u.add(&s)
+				u.could(size, high)
+				alone.add(&s)
+			}
+		}
+		told++
+		holds := func(u *unchosen) bool {
+			l, h := u.limits()
+			return l <= blocks*size && blocks*size <= h
+		}
+		if holds(&u) {
+			held++
+		}
+		if holds(&alone) {
+			without++
+		}
+	}
+	if share := float64(held) / float64(told); share < 0.94 {
+		t.Errorf("the truth lies between the limits in %.3f of %d cases, %.3f without others", share, told,
+			float64(without)/float64(told))
+	}
+}
+
 // TestLimitsAreNarrow: where samples leave little in doubt, so do the limits.
 func TestLimitsAreNarrow(t *testing.T) {
 	var u unchosen

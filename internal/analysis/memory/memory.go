@@ -144,6 +144,7 @@ type sample struct {
 	variance float64
 	stack    uint64
 	pointer  uint64
+	mean     float64 // bytes for each sample, when it was chosen
 }
 
 // Summarize reads what a recording says of frameworks' memory; nil where it says nothing.
@@ -224,7 +225,7 @@ func sampleOf(e *event.Event) sample {
 		p = -math.Expm1(-bytes / mean)
 	}
 	return sample{
-		from: e.TS, to: e.End(), open: e.Flags&event.Open != 0,
+		mean: mean, from: e.TS, to: e.End(), open: e.Flags&event.Open != 0,
 		bytes: bytes, weight: bytes / p, count: 1 / p, variance: bytes * bytes * (1 - p) / (p * p),
 		stack: e.Args[0], pointer: e.Args[1],
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/bits"
 	"path"
 	"slices"
 	"strings"
@@ -50,8 +51,13 @@ func sitesOf(w *window, samples []sample, peakAt uint64) *sites {
 		}
 		out.samples[k] = append(out.samples[k], *s)
 	}
+	var means [64]float64 // the highest by which samples of a class were chosen
+	for i := range samples {
+		c := &means[classOf(samples[i].bytes)]
+		*c = max(*c, samples[i].mean)
+	}
 	for k := range out.list {
-		out.list[k].fill(w, out.samples[k], peakAt)
+		out.list[k].fill(w, out.samples[k], &means, peakAt)
 	}
 	out.sort()
 	return out
@@ -73,11 +79,14 @@ func (s *sites) sort() {
 	s.list, s.samples = list, samples
 }
 
+// classOf returns the class of a size. Each has a mean of its own (memory_class in bpf/memory.bpf.c).
+func classOf(size float64) int { return bits.Len64(uint64(size)>>9|1) - 1 }
+
 // keptFor is from what part of the window on a live block counts as kept, where none of its site was freed.
 const keptFor = 0.25
 
 // fill adds the samples of a site up.
-func (s *site) fill(w *window, samples []sample, peakAt uint64) {
+func (s *site) fill(w *window, samples []sample, means *[64]float64, peakAt uint64) {
 	var live, blocks, variance, peak, bytes, count float64
 	var hidden unchosen
 	var lives []uint64
@@ -90,6 +99,9 @@ func (s *site) fill(w *window, samples []sample, peakAt uint64) {
 		if x.liveAt(w.to) {
 			live, blocks, variance = live+x.weight, blocks+x.count, variance+x.variance
 			hidden.add(x)
+			if mean := means[classOf(x.bytes)]; mean > 0 {
+				hidden.could(x.bytes, mean)
+			}
 			s.Age = max(s.Age, less(w.to, x.from))
 		} else {
 			lives = append(lives, x.to-x.from)
