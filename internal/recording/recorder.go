@@ -3,6 +3,7 @@ package recording
 import (
 	"fmt"
 	"hash/crc32"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -146,6 +147,9 @@ func (r *Recorder) add(h *history, events []event.Event) {
 		n, at, covers := 0, s.used, s.span
 		for n < len(events) && at+maxPacked <= len(s.room) {
 			e := &events[n]
+			if e.Dur > math.MaxInt64 {
+				e = instant(*e)
+			}
 			at += h.state.pack(s.room[at:], e)
 			covers.add(e)
 			r.tally.Add(e)
@@ -159,6 +163,13 @@ func (r *Recorder) add(h *history, events []event.Event) {
 		r.stats.Newest = max(r.stats.Newest, covers.last)
 		events = events[n:]
 	}
+}
+
+// instant returns an event that ended before it began as one that took no time: bpf_ktime_get_ns reads the clock without
+// a lock, and may step back where the kernel corrects it (ktime_get_mono_fast_ns, kernel/time/timekeeping.c).
+func instant(e event.Event) *event.Event {
+	e.Dur = 0
+	return &e
 }
 
 // checksum brings the checksum up to what is used.

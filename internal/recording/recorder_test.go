@@ -399,3 +399,21 @@ func checkGapless(t *testing.T, r *Recorder) {
 		t.Error("a snapshot changed before its release")
 	}
 }
+
+// TestClockThatStepsBack: an event that ended before it began, as a clock that is read without a lock may say, took no
+// time, and does not make the recording unreadable.
+func TestClockThatStepsBack(t *testing.T) {
+	r := tiny(0)
+	dur := uint64(1000)
+	r.Append(event.Event{TS: 5000, Dur: 7}, event.Event{TS: 6000, Dur: dur - 2*dur}, event.Event{TS: 7000, Dur: 9})
+	s := r.Snapshot(0, 10_000)
+	defer s.Release()
+	got := collect(s.Events(nil))
+	want := []event.Event{{TS: 5000, Dur: 7}, {TS: 6000}, {TS: 7000, Dur: 9}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if err := checkEvents(got, 0); err != nil {
+		t.Error(err)
+	}
+}
