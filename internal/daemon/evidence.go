@@ -176,6 +176,11 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	for _, g := range e.sensing {
 		m.Sensors = append(m.Sensors, g.Sensors(m.From, m.To)...)
 		d := recording.Driver{Xids: g.Xids(m.From, m.To)}
+		for i := range d.Xids {
+			if x := &d.Xids[i]; x.PID != 0 && !v.has(x.PID) { // another process's, whose name stands in the text
+				x.PID, x.Text = 0, "in the work of another process"
+			}
+		}
 		for _, p := range g.Processes() {
 			if v.has(p.PID) && p.TS <= m.To {
 				d.Processes = append(d.Processes, p)

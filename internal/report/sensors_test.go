@@ -8,11 +8,10 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// TestErrorsOfGPUs: a report names the errors that the driver reported, and of which GPU.
+// TestErrorsOfGPUs: a report names the errors that the driver reported, and of which GPU, also where no sensor answers.
 func TestErrorsOfGPUs(t *testing.T) {
 	rec := decode().Recording()
 	from := rec.Meta.From
-	rec.Meta.Sensors = []recording.Sensor{{TS: from, GPU: 1, Name: "NVIDIA H200", Power: 100_000}}
 	rec.Meta.Driver = &recording.Driver{Xids: []recording.Xid{
 		{TS: from + 2_000_000, GPU: 1, Bus: "0000:65:00", Code: 31, PID: 17, Text: "MMU Fault"},
 		{TS: from + 3_000_000, GPU: -1, Bus: "0000:66:00", Code: 79, Text: "GPU has fallen off the bus."},

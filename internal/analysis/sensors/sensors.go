@@ -102,7 +102,11 @@ func Summarize(rec *recording.Recording, rates Rates) *Summary {
 	for _, s := range rec.Meta.Sensors {
 		byGPU[s.GPU] = append(byGPU[s.GPU], s)
 	}
-	if len(byGPU) == 0 {
+	var xids []recording.Xid
+	if rec.Meta.Driver != nil {
+		xids = rec.Meta.Driver.Xids
+	}
+	if len(byGPU)+len(xids) == 0 { // one that has fallen off the bus has no samples
 		return nil
 	}
 	used := map[string]bool{}
@@ -111,10 +115,7 @@ func Summarize(rec *recording.Recording, rates Rates) *Summary {
 			used[d.UUID] = d.UUID != ""
 		}
 	}
-	out := &Summary{GPUs: make([]GPU, 0, len(byGPU))}
-	if rec.Meta.Driver != nil {
-		out.Xids = rec.Meta.Driver.Xids
-	}
+	out := &Summary{GPUs: make([]GPU, 0, len(byGPU)), Xids: xids}
 	for _, list := range byGPU {
 		g := summarize(list)
 		g.Used = used[g.UUID]

@@ -225,7 +225,7 @@ func TestXids(t *testing.T) {
 	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
 	for _, message := range []string{
 		"usb 1-1: new device", "NVRM: Xid (PCI:0000:65:00): 31, pid=1234, name=python3, Ch 00000010. MMU Fault",
-		"NVRM: Xid (PCI:0000:66:00): 79, GPU has fallen off the bus.",
+		"NVRM: Xid (PCI:0000:66:00 GPU-I:05): 79, GPU has fallen off the bus.",
 	} {
 		seen := len(s.Xids(0, clock.Monotonic()))
 		if _, err := w.WriteString("4,17,5678901,-;" + message + "\n"); err != nil {

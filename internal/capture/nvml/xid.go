@@ -24,7 +24,8 @@ const (
 
 // xidLine is what the driver writes into the kernel's log, e.g.
 // NVRM: Xid (PCI:0000:65:00): 31, pid=1234, name=python3, Ch 00000010, intr 00000000. MMU Fault: ...
-var xidLine = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,32})\): (\d{1,5})(?:, pid='?(\d{1,10}))?(.*)`)
+// Of a MIG part: (PCI:0000:65:00 GPU-I:05).
+var xidLine = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,32})[^)]{0,64}\): (\d{1,5})(?:, pid='?(\d{1,10}))?(.*)`)
 
 // parseXid reads a record of the kernel's log; false: it tells of no error of a GPU.
 func parseXid(record string) (recording.Xid, bool) {
