@@ -115,6 +115,7 @@ func (s *Source) dropGates(q *session) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		q.arming.haste.end(q.process.PID, clock.Monotonic())
 		if q.dropping--; q.dropping == 0 && q.released != nil {
 			s.unmap(q)
 		}

@@ -10,12 +10,12 @@ import (
 // CPU, which on a busy host it may have to share with many.
 const hasteNice = -10
 
-// longestHaste is how long it has that niceness at a time. Then it is as it was for as long again: whatever a target
-// asks for, its thread is in front for no more than half of the time.
+// longestHaste is how long it has that niceness at a time. Then it has what it had before, for as long again: whatever
+// a target asks for, its thread is in front for no more than half of the time.
 const longestHaste = time.Second
 
-// haste is the better niceness that an agent's thread has for a moment. No thread that it makes inherits it, and it ends
-// with the agent where the daemon cannot take it back.
+// haste is the better niceness that an agent's thread has for a moment. Threads that it makes do not inherit it. It ends
+// with the gates, or with the agent where the daemon was killed.
 type haste struct {
 	tid    int             // 0: it has none
 	before *unix.SchedAttr // what it had

@@ -97,7 +97,8 @@ func TestHeldWhileTheAgentStarves(t *testing.T) {
 	}
 }
 
-// TestAgentsThreadIsInFront: while threads are held for it the agent's thread goes before others, and no longer.
+// TestAgentsThreadIsInFront: while threads are held for it the agent's thread goes before others, and no longer: not when
+// the gates are gone either.
 func TestAgentsThreadIsInFront(t *testing.T) {
 	var got collector
 	s, _, _, tid := startLooking(t, &got)
@@ -117,5 +118,10 @@ func TestAgentsThreadIsInFront(t *testing.T) {
 	for range 3 {
 		drain(t, s, &got, "a thread that is in front", nice(hasteNice, unix.SCHED_FLAG_RESET_ON_FORK))
 		drain(t, s, &got, "a thread as it was", nice(before.Nice, 0))
+	}
+	drain(t, s, &got, "a thread that is in front", nice(hasteNice, unix.SCHED_FLAG_RESET_ON_FORK))
+	s.shutGates()
+	if !nice(before.Nice, 0)() {
+		t.Error("the thread is in front although there are no gates any more")
 	}
 }
