@@ -248,3 +248,19 @@ func TestXids(t *testing.T) {
 	}
 	s.Forget(p) // ends the reader, which waits for the next record
 }
+
+// TestProcessesRefused: State says that only what processes hold is not known.
+func TestProcessesRefused(t *testing.T) {
+	s := New(Options{Program: fake(
+		t, "case \"$1\" in *compute-apps*) exit 3;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n",
+	)})
+	defer s.Close()
+	if err := s.Follow(user(t)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "reason", func() bool {
+		got := s.State()
+		return got.State == "running" && strings.Contains(got.Detail, "what each process holds is not known") &&
+			strings.Contains(got.Detail, "exit status 3")
+	})
+}

@@ -28,11 +28,10 @@ func (s *Source) askProcesses(stop chan struct{}) {
 		cancel()
 	}()
 	for {
-		if list, err := s.processesNow(ctx); err == nil {
-			s.mu.Lock()
-			s.processes = list
-			s.mu.Unlock()
-		} // otherwise State says why: the sensors fail for the same reason
+		list, err := s.processesNow(ctx)
+		s.mu.Lock()
+		s.processes, s.askErr = list, err
+		s.mu.Unlock()
 		select {
 		case <-stop:
 			return

@@ -1,7 +1,7 @@
 // Package nvml is the source of what GPUs' sensors say: power, temperature, clocks and why they are low, utilization,
 // memory, ECC errors. NVML is a C library, and the daemon is a static program without cgo: so the driver's own
-// nvidia-smi asks NVML ten times a second, as a child process that runs only while a target uses a GPU. Every ten seconds
-// it is asked what each process holds, and the kernel's log is read for errors of GPUs (Xid).
+// nvidia-smi asks NVML ten times a second, as a child process that runs only while a target uses a GPU. Every ten
+// seconds it is asked what each process holds, and the kernel's log is read for errors of GPUs (Xid).
 package nvml
 
 import (
@@ -68,6 +68,7 @@ type Source struct {
 	buses     map[string]int // GPUs by bus
 	err       error          // why there are no samples; nil: there are, or nobody wants any
 	logErr    error          // why the kernel's log is not read
+	askErr    error          // why it is not known what processes hold
 	cmd       *exec.Cmd
 	stop      chan struct{} // closed to end the sampling; nil: it does not run
 	running   sync.WaitGroup
@@ -259,10 +260,15 @@ func (s *Source) keep(a answer) {
 func (s *Source) Sensors(from, to uint64) []recording.Sensor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []recording.Sensor
-	for _, sensor := range s.samples {
-		if sensor.TS >= from && sensor.TS <= to {
-			out = append(out, sensor)
+	return within(s.samples, func(s recording.Sensor) bool { return s.TS >= from && s.TS <= to })
+}
+
+// within returns the elements of a list that ok accepts; the list stays as it is.
+func within[T any](list []T, ok func(T) bool) []T {
+	var out []T
+	for _, v := range list {
+		if ok(v) {
+			out = append(out, v)
 		}
 	}
 	return out
@@ -283,6 +289,9 @@ func (s *Source) State() recording.Source {
 		state.State, state.Detail = "running", "nvidia-smi reads them ten times a second"
 		if s.logErr != nil {
 			state.Detail += "; errors of GPUs (Xid) are not seen: " + s.logErr.Error()
+		}
+		if s.askErr != nil {
+			state.Detail += "; what each process holds is not known: " + s.askErr.Error()
 		}
 	}
 	return state

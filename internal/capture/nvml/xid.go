@@ -104,11 +104,5 @@ func (s *Source) keepXid(x recording.Xid) {
 func (s *Source) Xids(from, to uint64) []recording.Xid {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []recording.Xid
-	for _, x := range s.xids {
-		if x.TS >= from && x.TS <= to {
-			out = append(out, x)
-		}
-	}
-	return out
+	return within(s.xids, func(x recording.Xid) bool { return x.TS >= from && x.TS <= to })
 }
