@@ -222,8 +222,8 @@ func TestEndThatIsWantedNoMore(t *testing.T) {
 	p.quit()
 }
 
-// TestSignalsChosenAnew: an agent whose gates are to hold threads by other signals, as a new daemon may choose them, asks
-// for them anew, and does not rely on those before.
+// TestSignalsChosenAnew: where a new daemon chooses other signals to hold threads by, the agent asks for the gates anew,
+// and does not rely on those of before.
 func TestSignalsChosenAnew(t *testing.T) {
 	set := settings{mode: modeOff, on: 20 * time.Millisecond, period: 40 * time.Millisecond, deadline: time.Minute}
 	p := play(t, set, busy, "launch 1; ssync stream=1; wait")

@@ -165,8 +165,8 @@ func (r *Recorder) add(h *history, events []event.Event) {
 	}
 }
 
-// instant returns an event that ended before it began as one that took no time: bpf_ktime_get_ns reads the clock without
-// a lock, and may step back where the kernel corrects it (ktime_get_mono_fast_ns, kernel/time/timekeeping.c).
+// instant returns an event that ended before it began as one that took no time: bpf_ktime_get_ns reads the clock
+// without a lock, and may step back where the kernel corrects it (ktime_get_mono_fast_ns, kernel/time/timekeeping.c).
 func instant(e event.Event) *event.Event {
 	e.Dur = 0
 	return &e

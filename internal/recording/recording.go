@@ -153,8 +153,8 @@ type Driver struct {
 	Xids      []Xid        `json:"xid_errors,omitempty"` // of the machine's GPUs, ordered by TS
 }
 
-// GPUProcess is the memory that a process of the target holds on a GPU, as NVML counts it: what frameworks allocate, and
-// what the driver needs for contexts, code and streams.
+// GPUProcess is the memory that a process of the target holds on a GPU, as NVML counts it: what frameworks allocate,
+// and what the driver needs for contexts, code and streams.
 type GPUProcess struct {
 	TS   uint64 `json:"ts_ns"` // CLOCK_MONOTONIC
 	PID  uint32 `json:"pid"`

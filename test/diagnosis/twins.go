@@ -52,7 +52,8 @@ func (t *twin) fixed(s *scenario) scenario {
 func twins() map[string]twin {
 	all := map[string]twin{}
 	for _, group := range []map[string]twin{
-		cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins(), blindTwins(), blindMixedTwins(),
+		cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins(), blindTwins(),
+		blindMixedTwins(),
 	} {
 		maps.Copy(all, group)
 	}

@@ -127,7 +127,6 @@ func TestGPUOffDoesNothing(t *testing.T) {
 	unharmed(t, v)
 }
 
-// mapped reports whether a mapping of pid has a part in its name.
 // agentMapped reports whether a file of ours is mapped, wherever the checkout lies from which the others come.
 func agentMapped(t *testing.T, pid int) bool {
 	t.Helper()

@@ -97,7 +97,8 @@ type Iteration struct {
 	PerSec float64 `json:"per_second"`
 	// Amounts are the tokens and batches of iterations whose scopes say them.
 	Amounts []amount `json:"amounts,omitempty"`
-	Turn    *Turn    `json:"turn,omitempty"` // what iterations make together, where a pause parts some from the next; nil where none is seen
+	// Turn is what iterations make together, where a pause parts some from the next; nil where none is seen.
+	Turn *Turn `json:"turn,omitempty"`
 	// Kinds are the kinds of iterations, where these are clearly of several, that of most time first; absent where
 	// they are not.
 	Kinds []StepKind `json:"kinds,omitempty"`

@@ -305,8 +305,13 @@ func ringOf(s *Source, p *proc.Process) *ring {
 	return nil
 }
 
-// TestGatesOfAnAgentLeftBehind: an agent that another daemon has left may ask for gates before it hears by which signals
-// they hold threads. They hold nobody before these are chosen, and it is told of none.
+// hasGates reports whether a session has an agent and both gates. The caller holds the source's lock.
+func hasGates(q *session) bool {
+	return q != nil && q.ring != nil && q.gates[quiesce.Launches].gate != nil && q.gates[quiesce.Calls].gate != nil
+}
+
+// TestGatesOfAnAgentLeftBehind: an agent that another daemon has left may ask for gates before it is told which signals
+// hold threads. No gate is armed before they are chosen, and the agent is told of none.
 func TestGatesOfAnAgentLeftBehind(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.Gate, opts.Watch = gates(t), time.Hour
@@ -318,7 +323,7 @@ func TestGatesOfAnAgentLeftBehind(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		q := s.sessions[p.ID()]
-		if q == nil || q.ring == nil || q.gates[quiesce.Launches].gate == nil || q.gates[quiesce.Calls].gate == nil {
+		if !hasGates(q) {
 			return false
 		}
 		q.arming.launches, q.arming.calls = 0, 0
@@ -345,8 +350,7 @@ func TestGatesStayForAFinalize(t *testing.T) {
 	drain(t, s, &got, "gates", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		q := s.sessions[p.ID()]
-		return q != nil && q.ring != nil && q.gates[quiesce.Launches].gate != nil && q.gates[quiesce.Calls].gate != nil
+		return hasGates(s.sessions[p.ID()])
 	})
 	s.mu.Lock()
 	q := s.sessions[p.ID()]
