@@ -54,6 +54,20 @@ func steps(t *testing.T, p *player) {
 	}
 }
 
+// TestPeriodIsShortened: the next window comes by a period that was shortened while it was waited for, and not by the one
+// that held when the last window ended.
+func TestPeriodIsShortened(t *testing.T) {
+	p := play(t, settings{mode: modeWindows, on: 20 * time.Millisecond, period: time.Hour}, busy, replay)
+	p.proceed()
+	p.until("a window", func() bool { p.read(); return p.get32(ringWindows) == 1 })
+	p.until("idle", func() bool { return p.get32(ringState) == stateIdle })
+	p.put64(ringPeriod, uint64(100*time.Millisecond))
+	p.wake()
+	p.until("3 windows", func() bool { p.read(); return p.get32(ringWindows) >= 3 })
+	p.quit()
+	alive(t, p.victim)
+}
+
 // callsByID returns the calls that have ended by the numbers that records name them by.
 func callsByID(truth *cudasim.Truth) map[uint64]cudasim.Call {
 	calls := make(map[uint64]cudasim.Call, len(truth.Calls))

@@ -22,7 +22,8 @@
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
 
 struct loop {
-	uint64_t next;    /* when the next window may open, ns CLOCK_MONOTONIC */
+	uint64_t opened;  /* when the last window opened, ns CLOCK_MONOTONIC: the next comes a period later; 0: at next */
+	uint64_t next;    /* when the next window may open, ns */
 	uint64_t wanted;  /* since when the end is wanted; 0: it is not */
 	uint64_t pressed; /* since when the deadline runs; 0: it does not yet */
 	uint64_t flushed;
@@ -130,6 +131,18 @@ static int enter(void)
 	return exiting() ? -1 : turned_away();
 }
 
+static void next_at(struct loop *l, uint64_t t)
+{
+	l->opened = 0;
+	l->next = t;
+}
+
+/* When the next window is due: the daemon may change the period while it is waited for. */
+static uint64_t next(const struct loop *l)
+{
+	return l->opened ? l->opened + within(load(&the.ring->period_ns), 10 * MS, 3600 * SECOND) : l->next;
+}
+
 static void open_one(struct loop *l)
 {
 	int error;
@@ -150,11 +163,11 @@ static void open_one(struct loop *l)
 		return;
 	}
 	if (error < 0) { /* CUDA is not used yet: look again soon, it costs next to nothing */
-		l->next = now() + within(load(&the.ring->period_ns), 100 * MS, SECOND);
+		next_at(l, now() + within(load(&the.ring->period_ns), 100 * MS, SECOND));
 		set_state(STATE_IDLE, 0);
 		return;
 	}
-	l->next = now() + BACKOFF;
+	next_at(l, now() + BACKOFF);
 	said_refused(error);
 	set_state(STATE_REFUSED, error);
 }
@@ -166,9 +179,9 @@ static void acknowledge_flush(uint64_t asked)
 
 static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 {
-	uint64_t t = now();
+	uint64_t t = now(), then = next(l);
 	int heard = load(&the.ring->wake) != 0; /* before a daemon has come nobody holds launches while a window ends */
-	int due = t >= l->next || (mode == MODE_CONTINUOUS && !l->refused) || mode == MODE_OFF;
+	int due = t >= then || (mode == MODE_CONTINUOUS && !l->refused) || mode == MODE_OFF;
 
 	acknowledge_flush(load(&the.ring->flush));
 	if (!heard || (mode == MODE_OFF && !the.kept)) {
@@ -183,14 +196,14 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 		open_one(l);
 		return;
 	}
-	if (due || l->next - t <= AHEAD)
+	if (due || then - t <= AHEAD)
 		gate_ask(the.kept && graphs_several() ? ASK_ALL : ASK_IN);
 	else
 		gate_ask(ASK_NOTHING);
 	if (due)
 		futex_wait(&the.ring->wake, seen, POLL / 4);
 	else
-		sleep_until(l->next - t > AHEAD ? l->next - AHEAD : l->next, seen);
+		sleep_until(then - t > AHEAD ? then - AHEAD : then, seen);
 }
 
 /* Hands over what CUPTI has; only while no other thread may be finalizing it. Where threads are inside it is tried
@@ -293,8 +306,6 @@ static int overdue(struct loop *l, uint32_t mode)
 
 static void ended(struct loop *l, int how)
 {
-	uint64_t opened = the.window.opened, period = within(load(&the.ring->period_ns), 10 * MS, 3600 * SECOND);
-
 	gate_ask(ASK_NOTHING);
 	the.dormant = how != END_FINALIZED;
 	the.kept = how == END_KEPT;
@@ -308,7 +319,7 @@ static void ended(struct loop *l, int how)
 	window_said(how);
 	pool_trim(0);
 	set_state(the.kept ? STATE_KEPT : STATE_IDLE, 0);
-	l->next = opened + period;
+	l->opened = the.window.opened;
 }
 
 /* Has the gates hold the thread that launches graphs, too, which they do not while it may finalize. */

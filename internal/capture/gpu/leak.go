@@ -14,6 +14,9 @@ const (
 	crowded     = 16            // windows without a pause after which one is made
 	shortPause  = 1_000_000_000 // ns of it at least
 	pauseShare  = 8             // the part of the stretch before it that it is at least
+	shortTrial  = 10_000_000_000
+	longTrial   = 60_000_000_000 // ns without windows, see trial
+	mostDoubled = 3              // times that what windows may leave is doubled after an acquittal
 )
 
 // leak tells what windows leave in their process's memory from what the process takes by
@@ -22,6 +25,10 @@ const (
 // by at the pace of the gaps before and after, is what the windows of that stretch left. One
 // stretch says little, since programs take memory and give it back; what is the same in many
 // does. The first stretch, in which CUPTI is loaded, has no gap before it, and does not count.
+//
+// A process that takes memory at the pace of the windows - a server whose answers take as long as the time from one
+// window to the next - looks the same. So nobody is accused without a trial: no window opens for a while, and a process
+// that goes on to grow as before does so by itself.
 type leak struct {
 	windows uint32 // of the agent, as last seen
 	tail    bool   // the stretch has just ended: what it leaves is not settled
@@ -40,6 +47,25 @@ type leak struct {
 	base      int64     // bytes of the process when this began
 	resting   bool      // windows are held back to have a gap,
 	restUntil int64     // of this length, ns
+
+	accounts  [2]account // of the stretches since blockLength were full, and of as many before
+	trial     trial
+	acquitted int // trials that windows were cleared in
+}
+
+// account is what stretches that follow each other left together.
+type account struct {
+	at, bytes int64 // the reading before the first: ns, bytes; at is 0 where there is none
+	left      float64
+	stretches int
+}
+
+// trial is a time without windows that decides whether they make the process grow.
+type trial struct {
+	length    int64   // ns that it takes; 0: there is none
+	most      float64 // bytes a second by which the process may grow if windows made it grow before
+	at, bytes int64   // its first reading; at is 0 before it
+	guilty    bool    // it has ended so
 }
 
 // stretch is a time in which windows were open.
@@ -62,6 +88,7 @@ func (g *leak) note(now uint64, windows uint32, busy bool, read func() (int64, b
 		g.enter()
 		g.open.windows += min(windows-before, crowded)
 		g.tail = active
+		g.trial.at = 0
 		return
 	}
 	bytes, ok := read()
@@ -70,11 +97,53 @@ func (g *leak) note(now uint64, windows uint32, busy bool, read func() (int64, b
 		return
 	}
 	g.leave(int64(now), bytes)
+	g.try()
 }
+
+// try begins a trial where windows seem to have left too much, and judges one that is over.
+func (g *leak) try() {
+	switch t := &g.trial; {
+	case t.guilty:
+	case t.length == 0:
+		if g.accounts[0].at != 0 && g.left() > maxLeft<<min(g.acquitted, mostDoubled) {
+			*t = g.accuse()
+		}
+	case t.at == 0:
+		t.at, t.bytes = g.at, g.bytes
+	case g.at-t.at >= t.length:
+		if perSecond(float64(g.bytes-t.bytes), g.at-t.at) < t.most {
+			t.guilty = true
+			return
+		}
+		*g = leak{
+			windows: g.windows, at: g.at, bytes: g.bytes, gapAt: g.at, gapBytes: g.bytes, base: g.bytes,
+			acquitted: g.acquitted + 1,
+		}
+	}
+}
+
+// accuse returns the trial about what the last stretches showed. Without windows the process is to grow by what it grew
+// by, less what they seem to have left; half of that is between guilty and not.
+func (g *leak) accuse() trial {
+	from, left := g.accounts[0], g.accounts[0].left
+	if before := g.accounts[1]; before.at != 0 && from.stretches < fewestLeft {
+		from, left = before, left+before.left
+	}
+	length := g.at - from.at
+	return trial{
+		length: min(max(length, shortTrial), longTrial),
+		most:   perSecond(float64(g.bytes-from.bytes)-left/2, length),
+	}
+}
+
+func perSecond(bytes float64, ns int64) float64 { return bytes / float64(max(ns, 1)) * 1e9 }
 
 // forget lets go of what has not been judged: it is not known any more what was when.
 func (g *leak) forget() {
 	g.at, g.open, g.ended, g.resting = 0, stretch{}, stretch{}, false
+	if !g.trial.guilty {
+		g.trial, g.accounts = trial{}, [2]account{}
+	}
 }
 
 // enter ends the gap, if there was one.
@@ -138,6 +207,20 @@ func (g *leak) judge(after change) {
 		g.sure += surely(g.block)
 		g.block = g.block[:0]
 	}
+	g.enterAccount(s, left)
+}
+
+// enterAccount notes what a stretch left.
+func (g *leak) enterAccount(s stretch, left float64) {
+	if g.accounts[0].stretches == blockLength {
+		g.accounts = [2]account{{}, g.accounts[0]}
+	}
+	a := &g.accounts[0]
+	if a.at == 0 {
+		a.at, a.bytes = s.begin, s.bytes
+	}
+	a.left += left
+	a.stretches++
 }
 
 // surely returns the sum of a list where it is no chance that it is not 0, and else 0: it is
@@ -161,6 +244,9 @@ func spread(n int, sum, square float64) float64 {
 	}
 	return math.Sqrt(max(0, square-sum*sum/float64(n))*float64(n)/float64(n-1)) * (1 + unsure/float64(n))
 }
+
+// onTrial reports whether windows are to be held back until a trial is over.
+func (g *leak) onTrial() bool { return g.trial.length != 0 && !g.trial.guilty }
 
 // left returns the bytes that windows are known to have left in the process: no more than it
 // has grown by at all since its first.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -21,7 +22,7 @@ func (s *Source) guard(q *session, now uint64) {
 	busy := q.agent.state == stateOpening || q.agent.state == stateOpen || q.agent.state == stateClosing ||
 		q.agent.state == stateLeaving
 	q.leak.note(now, q.ring.load32(ringWindows), busy, func() (int64, bool) { return ownMemory(q.process) })
-	if q.leak.left() > maxLeft {
+	if q.leak.trial.guilty {
 		s.giveUp(q)
 		return
 	}
@@ -41,7 +42,6 @@ func (s *Source) giveUp(q *session) {
 		fmt.Sprintf(
 			"recording windows left %d MB in this process's memory, more than the %d MB that they may: no more are "+
 				"opened in it. "+
-
 				"Restart it to have the memory back; then use --gpu off or a longer --gpu-period, or name another "+
 				"libcupti with --cupti, and report the version of CUPTI",
 			megabytes(q.leak.left()),
@@ -57,6 +57,10 @@ func (s *Source) giveUp(q *session) {
 
 // leaving says what windows have left so far, where that is worth a word.
 func (q *session) leaving() string {
+	if q.leak.onTrial() {
+		return fmt.Sprintf("no window opens for %s, to see whether windows make this process grow or it grows by itself",
+			time.Duration(q.leak.trial.length).Round(time.Second))
+	}
 	if left := q.leak.left(); left >= sayLeft {
 		said := fmt.Sprintf(
 			"windows have left %d MB in this process's memory so far; at %d MB no more are opened",
