@@ -217,10 +217,12 @@ func TestProgressIsOfTheTarget(t *testing.T) {
 // fakeWindows notes how rare windows are to be.
 type fakeWindows struct{ least []time.Duration }
 
-func (*fakeWindows) WindowPeriod() time.Duration                { return 2 * time.Second }
-func (w *fakeWindows) SetWindowPeriod(d time.Duration)          { w.least = append(w.least, d) }
-func (*fakeWindows) WindowCost([]uint32) (a, b float64, c bool) { return 0.01, 0.002, true }
-func (*fakeWindows) WindowNear([]uint32, time.Duration) bool    { return false }
+func (*fakeWindows) WindowPeriod() time.Duration             { return 2 * time.Second }
+func (w *fakeWindows) SetWindowPeriod(d time.Duration)       { w.least = append(w.least, d) }
+func (*fakeWindows) WindowNear([]uint32, time.Duration) bool { return false }
+func (*fakeWindows) WindowCost([]uint32) recording.Cost {
+	return recording.Cost{Share: 0.01, Basis: recording.CostMeasured}
+}
 
 // TestWindowLevels: each level makes windows rarer, the last one ends them.
 func TestWindowLevels(t *testing.T) {
@@ -239,7 +241,7 @@ func TestWindowLevels(t *testing.T) {
 	if s.SetLevel(len(s.Levels())) == nil || s.SetLevel(-1) == nil {
 		t.Error("a level that is none was set")
 	}
-	if share, _, known := s.Cost(1); share != 0.01 || !known {
+	if c := s.Cost(1); c.Share != 0.01 || c.Basis != recording.CostMeasured {
 		t.Error("what windows cost is not handed on")
 	}
 }

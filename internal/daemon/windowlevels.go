@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/overhead"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // gpuWindows is a source that records in windows. The period of its windows can be set, and it measures their cost.
@@ -14,9 +15,9 @@ type gpuWindows interface {
 	// SetWindowPeriod sets the shortest period for the windows of all processes. From the first call on, the source
 	// no longer lengthens the period by itself when windows cost too much.
 	SetWindowPeriod(least time.Duration)
-	// WindowCost returns the share of its time that windows cost the process that pays most, and half of the 95%
-	// interval; known is false until it was measured.
-	WindowCost(pids []uint32) (share, half float64, known bool)
+	// WindowCost returns the share of its time that windows cost the process that pays most; without a Basis before
+	// the first window has ended.
+	WindowCost(pids []uint32) recording.Cost
 	// WindowNear reports whether a window of one of these processes is open or opens within the given time. It is
 	// false if windows leave no room for measuring.
 	WindowNear(pids []uint32, within time.Duration) bool
@@ -81,7 +82,7 @@ func (s *windowSource) SetLevel(level int) error {
 func (s *windowSource) Runs(uint32) overhead.Runs { return overhead.Runs{} }
 
 // Cost returns the share of a target's time that windows cost.
-func (s *windowSource) Cost(root uint32) (share, half float64, known bool) {
+func (s *windowSource) Cost(root uint32) recording.Cost {
 	return s.windows.WindowCost(s.processes(root))
 }
 

@@ -27,9 +27,12 @@ func (o *Options) tolerance() time.Duration {
 // weigh judges the windows that have ended, and makes them rarer where they cost more than
 // they may, or as frequent as was asked for where they do not. The caller holds the lock.
 func (s *Source) weigh(q *session) {
-	spans := q.facts.takeSpans()
-	if len(spans) == 0 || s.opts.Budget == 0 || q.mode != modeWindows {
+	spans, predicted := q.facts.takeSpans()
+	if len(spans)+len(predicted) == 0 || s.opts.Budget == 0 || q.mode != modeWindows {
 		return
+	}
+	for _, ns := range predicted {
+		q.meter.predict(ns)
 	}
 	s.paces.of(q.process.PID, func(p *pace) {
 		for _, span := range spans {
@@ -52,7 +55,7 @@ func (o *Options) affordable(window time.Duration) time.Duration {
 // about it; "" where nothing is known yet. The caller holds the lock.
 func (s *Source) spending(q *session) string {
 	c, period := q.cost, time.Duration(s.times(q).period)
-	if s.opts.Budget == 0 || q.mode != modeWindows || c.windows < minSamples {
+	if s.opts.Budget == 0 || q.mode != modeWindows || c.seen == 0 {
 		return ""
 	}
 	share := 100 * float64(c.window) / float64(period)
@@ -63,8 +66,7 @@ func (s *Source) spending(q *session) string {
 	)
 	if !c.known {
 		took = fmt.Sprintf(
-			"what windows take of this program's time cannot be told, because it does not get on evenly; at least %s "+
-				"each, %.1f%% together",
+			"by its records a window is predicted to take %s of this program's time, windows together %.1f%%",
 			c.window.Round(100*time.Microsecond),
 			share,
 		)

@@ -52,6 +52,7 @@ type decoder struct {
 	namer  namer
 	count  counts                // of this pass
 	newest uint64                // ns: the latest end of what the GPU did in this pass
+	seen   uint64                // records of what the GPU did since the last window
 	lost   uint64                // slots that the ring had no room for since the last window
 	steps  recording.WindowSteps // of the window whose end comes next; Began is 0 where they are not known
 }
@@ -110,6 +111,7 @@ func (d *decoder) activity(e *event.Event) bool {
 	switch e.Kind {
 	case event.Kernel, event.Copy, event.Set:
 		d.newest = max(d.newest, e.End())
+		d.seen++
 	}
 	switch e.Kind {
 	case event.Kernel:
@@ -216,11 +218,11 @@ func (d *decoder) window(e *event.Event) bool {
 	if e.Ret == endFinalized && !own { // a thread of the process itself did that
 		held = e.Args[3]
 	}
-	d.facts.over(e.TS+e.Dur, e.Args[3], held)
+	d.facts.over(e.TS, e.TS+e.Dur, e.Args[3], held, saturating(d.seen, saturating(e.Args[1], d.lost)))
 	d.steps.Own = own
 	d.facts.took(d.steps, e.TS, e.TS+e.Dur)
 	d.steps = recording.WindowSteps{}
-	d.lost = 0
+	d.seen, d.lost = 0, 0
 	return true
 }
 

@@ -27,6 +27,7 @@ type facts struct {
 	began      uint64                  // ns: when the last window began to be felt; 0: not known
 	last       span                    // of the last window that ended; next is not known yet
 	spans      []span                  // of windows before it, until they are judged
+	predicted  []uint64                // ns: what windows are predicted to have cost, until that is taken
 	newest     uint64                  // ns: the latest end of what the GPU did that was seen
 	subscribed bool                    // the last window was kept
 	steps      []recording.WindowSteps // of the last windows
@@ -83,9 +84,9 @@ func (f *facts) lastBegan() uint64 {
 	return max(f.began, f.last.from)
 }
 
-// over notes that the window that ended at to (ns) was left ns after that, held of them in a
+// over notes that the window [from, to] (ns), of so many records, was left ns after that, held of them in a
 // thread of the process itself. The target's word: what is no span is not judged.
-func (f *facts) over(to, left, held uint64) {
+func (f *facts) over(from, to, left, held, records uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.began == 0 || left > longestOn || held > left {
@@ -94,15 +95,19 @@ func (f *facts) over(to, left, held uint64) {
 	}
 	f.last.from, f.last.to, f.last.held = f.began, to+left, held
 	f.began = 0
+	if length := to - from; length <= longestOn && len(f.predicted) < maxSpans {
+		f.predicted = append(f.predicted, held+min(length, min(records, length/recordTime+1)*recordTime))
+	}
 }
 
-// takeSpans returns the windows whose cost can be judged, each once.
-func (f *facts) takeSpans() []span {
+// takeSpans returns the windows whose cost can be judged, each once, and what windows that have ended since the last
+// call are predicted to have cost (ns).
+func (f *facts) takeSpans() (spans []span, predicted []uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	spans := f.spans
-	f.spans = nil
-	return spans
+	spans, predicted = f.spans, f.predicted
+	f.spans, f.predicted = nil, nil
+	return spans, predicted
 }
 
 // losing notes how many records the window that is open has lost so far.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // WindowPeriod returns from one window's beginning to the next one's, as was asked for; 0: there are none.
@@ -30,22 +31,36 @@ func (s *Source) SetWindowPeriod(least time.Duration) {
 	}
 }
 
-// WindowCost returns what windows take of the time of the one of these processes that pays most, and half of its 95%
-// interval. Where a process gets on too unevenly to tell, it is at least what a thread of it worked on the way out.
-func (s *Source) WindowCost(pids []uint32) (share, half float64, known bool) {
+// predictedWithin is how wrong a predicted cost may be, as a factor.
+const predictedWithin = 1.5
+
+// WindowCost returns what windows take of the time of the one of these processes that pays most; no Basis before the
+// first window has ended. It is predicted from the records until enough windows were measured, and where a process
+// gets on too unevenly for that.
+func (s *Source) WindowCost(pids []uint32) recording.Cost {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var most recording.Cost
 	for _, q := range s.sessions {
-		if !slices.Contains(pids, q.process.PID) || q.mode != modeWindows || q.cost.windows < minSamples {
+		if !slices.Contains(pids, q.process.PID) || q.mode != modeWindows || q.cost.seen == 0 {
 			continue
 		}
-		period := float64(s.times(q).period)
-		_, doubt := middle(q.meter.lost)
-		if cost := float64(q.cost.window) / period; !known || cost > share {
-			share, half, known = cost, 2*doubt/period, true
+		if c := q.cost.by(time.Duration(s.times(q).period)); most.Basis == "" || c.Share > most.Share {
+			most = c
 		}
 	}
-	return share, half, known
+	return most
+}
+
+// by returns the cost as a share of a process's time, where windows begin a period apart.
+func (c cost) by(period time.Duration) recording.Cost {
+	share, half := float64(c.window)/float64(period), 2*float64(c.doubt)/float64(period)
+	if !c.known {
+		return recording.Cost{
+			Share: share, Low: share / predictedWithin, High: share * predictedWithin, Basis: recording.CostPredicted,
+		}
+	}
+	return recording.Cost{Share: share, Low: share - half, High: share + half, Basis: recording.CostMeasured}
 }
 
 // windowSlack is how much earlier or later than its time a window may come.

@@ -24,17 +24,23 @@ const (
 	maxSamples = 24            // windows that are remembered
 	minSamples = 6             // windows before anything is said
 	longestOn  = 3_000_000_000 // ns: a longer span is that of an idle process, or no window
+	recordTime = 1000          // ns of the process's time for each record of its GPU: 800 of a launch, 1,200 of a node
 )
 
 // meter measures what a window costs its process: the time that a process lost in a span
 // is the span less what its calls would have taken at the pace around it. One window says
 // little, since programs do not get on evenly; the middle of many does, and their spread says
 // how well. What a thread of the process itself spent on the way out is measured by the
-// agent, and is a lower bound that needs no pace.
+// agent, and is a lower bound that needs no pace. Until enough windows were compared, the cost is
+// predicted from that and from how much was recorded.
 type meter struct {
-	lost []float64 // ns by window, the latest last; below 0 where the process was faster in it
-	held []float64 // ns by window
+	lost      []float64 // ns by window, the latest last; below 0 where the process was faster in it
+	held      []float64 // ns by window
+	predicted []float64 // ns by window
 }
+
+// predict notes what a window that has just ended is predicted to have cost.
+func (m *meter) predict(ns uint64) { m.predicted = keepLast(m.predicted, float64(ns)) }
 
 // add judges a span.
 func (m *meter) add(s span, p *pace) {
@@ -62,29 +68,23 @@ func keepLast(list []float64, v float64) []float64 {
 
 // cost is what is known of what a window costs.
 type cost struct {
-	window  time.Duration // of the process's time, for each window
-	windows int           // that were judged
-	known   bool          // window is a measurement; else at best a lower bound
+	window time.Duration // of the process's time, for each window
+	doubt  time.Duration // standard error of window, where it is a measurement
+	seen   int           // windows that it rests on
+	known  bool          // window is a measurement; else it is predicted
 }
 
 // cost returns what a window takes of the process's time. within is how well it must be
 // known: its standard error must be less, or a fifth of it.
 func (m *meter) cost(within time.Duration) cost {
-	held, _ := middle(m.held)
-	c := cost{window: time.Duration(held), windows: len(m.held)}
-	if len(m.held) < minSamples {
-		c.window = 0
-	}
-	if len(m.lost) < minSamples {
-		return c
-	}
+	predicted, _ := middle(m.predicted)
+	c := cost{window: time.Duration(predicted), seen: len(m.predicted)}
 	lost, doubt := middle(m.lost)
-	if doubt > float64(within) && doubt > lost/5 {
+	if len(m.lost) < minSamples || doubt > float64(within) && doubt > lost/5 {
 		return c
 	}
-	c.known = true
-	c.window = max(c.window, time.Duration(lost))
-	return c
+	held, _ := middle(m.held)
+	return cost{window: time.Duration(max(held, lost)), doubt: time.Duration(doubt), seen: len(m.lost), known: true}
 }
 
 // middle returns the mean of a list without its largest and smallest eighths, and its standard

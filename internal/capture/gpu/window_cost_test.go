@@ -3,9 +3,12 @@ package gpu
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -38,6 +41,7 @@ func (g program) run(n int) *meter {
 			s.before, spans[i-1].next = spans[i-1].to, s.from
 		}
 		spans = append(spans, s)
+		m.predict(uint64(g.held) + 2e6)
 		if i > 0 {
 			m.add(spans[i-1], p)
 		}
@@ -66,25 +70,25 @@ func TestMeterFindsWhatWindowsCost(t *testing.T) {
 	} {
 		c.g.dice = dice()
 		got := c.g.run(30).cost(10 * time.Millisecond)
-		if off := got.window - c.want; !got.known || off.Abs() > 4*time.Millisecond || got.windows != maxSamples {
+		if off := got.window - c.want; !got.known || off.Abs() > 4*time.Millisecond || got.seen != maxSamples {
 			t.Errorf("%s: %+v, want %v", name, got, c.want)
 		}
 	}
 }
 
-// TestMeterSaysWhatItDoesNotKnow: programs that do not get on evenly, too few windows, hardly any calls.
-func TestMeterSaysWhatItDoesNotKnow(t *testing.T) {
+// TestMeterPredictsWhatItDoesNotKnow: programs that do not get on evenly, too few windows, hardly any calls.
+func TestMeterPredictsWhatItDoesNotKnow(t *testing.T) {
 	wild := program{each: 60e6, slower: 0.1, held: 7e6, noise: 0.6, dice: dice()}
-	if got := wild.run(30).cost(10 * time.Millisecond); got.known || got.window != 7*time.Millisecond {
-		t.Errorf("a program of requests now and then: %+v, want the pause of 7 ms as a lower bound", got)
+	if got := wild.run(30).cost(10 * time.Millisecond); got.known || got.window != 9*time.Millisecond {
+		t.Errorf("a program of requests now and then: %+v, want the predicted 9 ms", got)
 	}
 	even := program{each: 1e6, slower: 0.2, held: 3e6, dice: dice()}
-	if got := even.run(minSamples).cost(10 * time.Millisecond); got.known || got.window != 0 {
-		t.Errorf("%d windows: %+v, want nothing", minSamples-1, got)
+	if got := even.run(minSamples).cost(10 * time.Millisecond); got.known || got.window != 5*time.Millisecond {
+		t.Errorf("%d windows: %+v, want the predicted 5 ms", minSamples-1, got)
 	}
 	idle := program{each: 3e9, dice: dice()}
-	if got := idle.run(30).cost(10 * time.Millisecond); got.known || got.window != 0 {
-		t.Errorf("an idle program: %+v, want nothing", got)
+	if got := idle.run(30).cost(10 * time.Millisecond); got.known || got.window.Round(time.Microsecond) != 2*time.Millisecond {
+		t.Errorf("an idle program: %+v, want the predicted 2 ms", got)
 	}
 }
 
@@ -162,5 +166,44 @@ func TestAffordable(t *testing.T) {
 		if got := o.affordable(window); got.Round(time.Millisecond) != want {
 			t.Errorf("windows that take %v come every %v, want %v", window, got, want)
 		}
+	}
+}
+
+// TestFirstWindowIsPredicted: after one window, before any can be compared, its cost follows from its records, the
+// lost ones among them, and never from more than it was long.
+func TestFirstWindowIsPredicted(t *testing.T) {
+	const began, on = 1000e9, 200e6
+	for _, c := range []struct {
+		records, dropped int
+		want             float64 // ms
+	}{
+		{0, 0, 4}, {20_000, 0, 24}, {20_000, 30_000, 54}, {20_000, 1 << 40, 204},
+	} {
+		s := newTestSource(t, Options{Budget: DefaultBudget})
+		s.SetWindowPeriod(s.opts.Period) // it is a governor's to make windows rarer
+		q := newSession(&proc.Process{PID: 7}, "", newFacts(7))
+		q.mode, s.sessions[q.process.ID()] = modeWindows, q
+		d := decoder{facts: q.facts, pid: 7, from: began, now: began + on}
+		slot := func(e event.Event) { d.decode(&e) }
+		slot(event.Event{Kind: kindOpened, TS: began})
+		for range c.records {
+			slot(event.Event{Kind: event.Kernel, TS: began, Dur: 100})
+		}
+		if got := s.WindowCost([]uint32{7}); got.Basis != "" {
+			t.Fatalf("in the first window: %+v, want nothing", got)
+		}
+		slot(event.Event{
+			Kind: kindWindow, TS: began, Dur: on, Ret: endFinalized, Args: [4]uint64{1: uint64(c.dropped), 3: 4e6},
+		})
+		s.weigh(q)
+		got := s.WindowCost([]uint32{7})
+		if want := c.want / 2000; got.Basis != recording.CostPredicted || math.Abs(got.Share-want) > 1e-9 ||
+			got.Low >= want || got.High <= want {
+			t.Errorf("%d records and %d lost ones: %+v, want %.4f predicted", c.records, c.dropped, got, want)
+		}
+		if text := s.spending(q); !strings.Contains(text, "predicted") {
+			t.Errorf("status says %q", text)
+		}
+		delete(s.sessions, q.process.ID())
 	}
 }

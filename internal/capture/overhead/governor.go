@@ -7,15 +7,16 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // metered is a Source that comes and goes by itself and measures what that costs: windows of GPU records.
 // It is not switched in slices.
 type metered interface {
 	Source
-	// Cost returns what it takes of a target's time, and how well that is known (half of a 95% interval).
-	// known is false where it cannot be told.
-	Cost(pid uint32) (share, half float64, known bool)
+	// Cost returns what it takes of a target's time; without a Basis where nothing is known of it.
+	Cost(pid uint32) recording.Cost
 	// Near reports whether it comes within a time, or is there, where it ever stays away for so long.
 	Near(pid uint32, within time.Duration) bool
 }

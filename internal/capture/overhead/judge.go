@@ -114,8 +114,8 @@ func (g *Governor) forecast(w *watched) verdict {
 		p := w.predicted[i]
 		c := recording.Cost{Share: p, Low: p / unsure, High: p * unsure, Basis: recording.CostPredicted}
 		if s.metered != nil {
-			if share, half, known := s.metered.Cost(w.target.PID()); known {
-				c = recording.Cost{Share: share, Low: share - half, High: share + half, Basis: recording.CostMeasured}
+			if known := s.metered.Cost(w.target.PID()); known.Basis != "" {
+				c = known
 			}
 		}
 		v.costs[i] = c
@@ -316,6 +316,11 @@ func (g *Governor) raise(now uint64) {
 		}
 	}
 	s := g.sources[best]
+	if eased := g.eased(best); eased > 0 {
+		for level := range s.level - 1 {
+			s.costs[level] *= eased
+		}
+	}
 	reason := ""
 	if s.level > 1 {
 		reason = fmt.Sprintf(
@@ -331,20 +336,37 @@ func (g *Governor) raise(now uint64) {
 // to what it does now against then. Where that is not known, it has to be tried.
 func (g *Governor) expected(i int) float64 {
 	s := g.sources[i]
+	if s.costs[s.level-1] < 0 {
+		return 0
+	}
+	return s.costs[s.level-1] * g.eased(i)
+}
+
+// eased is what a source takes now in proportion to what it took when it came to its level, 1 at most; 0: it is not
+// known.
+func (g *Governor) eased(i int) float64 {
+	s := g.sources[i]
+	if s.metered != nil && s.level == len(s.levels)-1 {
+		return 0 // so rare that nothing is measured any more
+	}
 	then := s.usual
 	if s.foreseen[s.level] > 0 {
 		then = s.foreseen[s.level]
 	}
-	if s.costs[s.level-1] < 0 || then <= 0 {
+	if then <= 0 {
 		return 0
 	}
-	return s.costs[s.level-1] * min(1, g.most(i)/then)
+	return min(1, g.most(i)/then)
 }
 
-// most is what a source is predicted to take of the target that pays most for it.
+// most is what a source is predicted to take of the target that pays most for it, or says itself that it takes.
 func (g *Governor) most(i int) float64 {
 	most := 0.0
 	for _, w := range g.targets {
+		if s := g.sources[i]; s.metered != nil {
+			most = max(most, s.metered.Cost(w.target.PID()).Share)
+			continue
+		}
 		most = max(most, w.predicted[i])
 	}
 	return most

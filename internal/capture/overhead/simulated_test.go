@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // world is a simulated machine: a clock, sources with costs, and a target that pays them.
@@ -50,7 +52,10 @@ type fakeWindows struct {
 	on, period uint64
 }
 
-func (*fakeWindows) Cost(uint32) (share, half float64, known bool) { return 0.001, 0.0005, true }
+func (f *fakeWindows) Cost(uint32) recording.Cost {
+	share := f.cost[f.level]
+	return recording.Cost{Share: share, Low: share / 2, High: share * 2, Basis: recording.CostPredicted}
+}
 
 func (f *fakeWindows) Near(_ uint32, within time.Duration) bool {
 	return f.touches(f.clock(), uint64(within))
@@ -256,6 +261,40 @@ func TestWindowsAreSeenByAllSources(t *testing.T) {
 	}
 	if dear.level == 0 {
 		t.Error("the source that costs 3% is as it was")
+	}
+}
+
+// TestDearWindowsBecomeRarer: within seconds, by what they are predicted to cost, and they stay so while they cost that.
+func TestDearWindowsBecomeRarer(t *testing.T) {
+	other := newSource("cuda calls", 0.001)
+	w := newWorld(3, other)
+	target := w.target(770, 0.1)
+	target.ns = make([]float64, 2)
+	windows := &fakeWindows{newSource("gpu windows", 0.08, 0.04, 0.02, 0.01), func() uint64 { return w.now }, 2e8, 2e9}
+	g := New(Options{
+		Budget: 0.02, Sources: []Source{other, windows}, Clock: func() uint64 { return w.now },
+		Log: func(c Change) { w.changes = append(w.changes, c) },
+	})
+	w.pass(g, 12)
+	if windows.level != 3 {
+		t.Errorf("after 12 s windows are at level %d, want 3", windows.level)
+	}
+	if s := g.State(target.pid, 0, w.now).Sources[1]; s.Cost.Basis != recording.CostPredicted {
+		t.Errorf("what they cost is said as %+v, want a prediction", s.Cost)
+	}
+	w.pass(g, 300)
+	if windows.level != 3 || len(w.changes) != 3 {
+		t.Errorf("after 300 s windows are at level %d after %d changes, want 3 and 3", windows.level, len(w.changes))
+	}
+	for i := range windows.cost {
+		windows.cost[i] /= 10
+	}
+	w.pass(g, 300)
+	if windows.level != 0 {
+		t.Errorf("windows that have become cheap are at level %d", windows.level)
+	}
+	if t.Failed() {
+		logChanges(t, w)
 	}
 }
 
