@@ -94,9 +94,11 @@ func (f *facts) over(from, to, left, held, records uint64) {
 		return
 	}
 	f.last.from, f.last.to, f.last.held = f.began, to+left, held
+	entered := from - min(from, f.began)
 	f.began = 0
-	if length := to - from; length <= longestOn && len(f.predicted) < maxSpans {
-		f.predicted = append(f.predicted, held+min(length, min(records, length/recordTime+1)*recordTime))
+	if length := to - from; length <= longestOn && entered <= longestOn && len(f.predicted) < maxSpans {
+		recorded := min(length, min(records, length/recordTime+1)*recordTime)
+		f.predicted = append(f.predicted, entered+recorded+held)
 	}
 }
 

@@ -169,15 +169,15 @@ func TestAffordable(t *testing.T) {
 	}
 }
 
-// TestFirstWindowIsPredicted: after one window, before any can be compared, its cost follows from its records, the
-// lost ones among them, and never from more than it was long.
+// TestFirstWindowIsPredicted: after one window, before any can be compared, its cost follows from its way in and out
+// and its records, the lost ones among them, and never from more than it was long.
 func TestFirstWindowIsPredicted(t *testing.T) {
 	const began, on = 1000e9, 200e6
 	for _, c := range []struct {
 		records, dropped int
 		want             float64 // ms
 	}{
-		{0, 0, 4}, {20_000, 0, 24}, {20_000, 30_000, 54}, {20_000, 1 << 40, 204},
+		{0, 0, 14}, {20_000, 0, 48}, {20_000, 30_000, 99}, {20_000, 1 << 40, 214},
 	} {
 		s := newTestSource(t, Options{Budget: DefaultBudget})
 		s.SetWindowPeriod(s.opts.Period) // it is a governor's to make windows rarer
@@ -185,7 +185,7 @@ func TestFirstWindowIsPredicted(t *testing.T) {
 		q.mode, s.sessions[q.process.ID()] = modeWindows, q
 		d := decoder{facts: q.facts, pid: 7, from: began, now: began + on}
 		slot := func(e event.Event) { d.decode(&e) }
-		slot(event.Event{Kind: kindOpened, TS: began})
+		slot(event.Event{Kind: kindOpened, TS: began, Args: [4]uint64{2: 10e6}})
 		for range c.records {
 			slot(event.Event{Kind: event.Kernel, TS: began, Dur: 100})
 		}

@@ -34,7 +34,7 @@ const (
 
 // judge says what w pays for watching, and whether that is known well enough.
 func (g *Governor) judge(w *watched, now uint64) verdict {
-	v := g.forecast(w)
+	v, predicted := g.forecast(w), g.forecast(w)
 	if w.known < 2 && !g.far(w) {
 		v.why = "it has just begun"
 		return v
@@ -60,8 +60,8 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 		v.over, v.open, v.why = v.total.Share > budget, true, "it is being measured"
 		return v
 	}
-	rest := v.total.Share - sum.mean // that no slice can tell
-	low, high := rest+sum.mean-sum.sure, rest+sum.mean+sum.sure
+	rest := v.total.Share - max(0, sum.mean) // that no slice can tell
+	low, high := rest+max(0, sum.mean-sum.sure), rest+max(0, sum.mean+sum.sure)
 	switch {
 	case low > budget:
 		v.over = true
@@ -73,6 +73,9 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 	case sum.rows >= mostPairs:
 		v.over, v.why = v.total.Share > budget, "it does not get on evenly enough to tell more exactly"
 		v.under = !v.over
+	case sum.half > budget && predicted.total.Share > budget:
+		v = predicted // which counts as long as slices tell nothing
+		v.over, v.open, v.why = true, true, "it is being measured"
 	default:
 		v.open, v.why = true, "it is being measured"
 	}
@@ -83,15 +86,13 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 }
 
 // far reports whether what is predicted is beyond the budget even if it is wrong by as much as it may be: then a level
-// is changed at once. What windows of GPU records take is measured by themselves, and comes later.
+// is changed at once.
 func (g *Governor) far(w *watched) bool {
-	sum := 0.0
-	for i, s := range g.sources {
-		if s.metered == nil {
-			sum += w.predicted[i]
-		}
+	least := 0.0
+	for _, c := range g.forecast(w).costs {
+		least += max(0, c.Low)
 	}
-	return w.known > 0 && sum/unsure > g.opts.Budget
+	return w.known > 0 && least > g.opts.Budget
 }
 
 // sealed notes that a target is decided about; some time later, or when it does something else, it is measured again.
@@ -152,7 +153,7 @@ func (g *Governor) measured(w *watched, v *verdict) (sum interval, levels []colu
 	if floor := distrust * g.sumOf(w.predicted, levels); sum.mean < floor && sum.mean+sum.sure < floor {
 		sum.mean = floor // it gets on by the clock: see distrust
 	}
-	whole := sum.mean
+	whole := max(0, sum.mean) // less is noise, and must not make up for what is known by other means
 	v.measured, v.pairs = true, sum.rows
 	for i, s := range g.sources {
 		one := w.fit.of([]column{{i, s.level}})
@@ -169,7 +170,10 @@ func (g *Governor) measured(w *watched, v *verdict) (sum interval, levels []colu
 			Basis: recording.CostMeasured,
 		}
 	}
-	v.total = recording.Cost{Share: whole, Low: whole - sum.half, High: whole + sum.half, Basis: recording.CostMeasured}
+	rest := whole - max(0, sum.mean)
+	v.total = recording.Cost{
+		Share: whole, Low: rest + sum.mean - sum.half, High: rest + sum.mean + sum.half, Basis: recording.CostMeasured,
+	}
 	return sum, levels
 }
 

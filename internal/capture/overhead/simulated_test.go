@@ -298,6 +298,26 @@ func TestDearWindowsBecomeRarer(t *testing.T) {
 	}
 }
 
+// TestPredictionCountsWhereSlicesTellNothing: a server whose steps differ so much that slices are off by more than the
+// budget is held to what windows are predicted to cost.
+func TestPredictionCountsWhereSlicesTellNothing(t *testing.T) {
+	for seed := range uint64(10) {
+		other := newSource("cpu samples", 0.001)
+		w := newWorld(seed, other)
+		target := w.target(770, 0.1)
+		target.drift, target.ns = 3, make([]float64, 2)
+		windows := &fakeWindows{newSource("gpu windows", 0.007, 0.007), func() uint64 { return w.now }, 2e8, 2e9}
+		g := New(Options{Budget: 0.02, Sources: []Source{other, windows}, Clock: func() uint64 { return w.now }})
+		w.pass(g, 30)
+		windows.cost = []float64{0.028, 0.014, 0}
+		w.pass(g, 30)
+		if windows.level != 1 || other.level != 0 {
+			t.Errorf("seed %d: after a minute windows are at level %d and samples at %d, want 1 and 0: %+v",
+				seed, windows.level, other.level, g.State(target.pid, 0, w.now))
+		}
+	}
+}
+
 // TestShedsTheDearSource: a source costs far more than its counters tell, as thread switches did of a real
 // server; it is found and reduced, the others stay as they are.
 func TestShedsTheDearSource(t *testing.T) {
