@@ -379,6 +379,7 @@ def check(args, name, port, pid, path):
             time.sleep(0.2)
         requests, text = daemon.requests(pid)
         report = daemon.client("report", str(pid), "--json")
+        status = json.loads(daemon.client("status", "--json"))
         daemon.stop()
         found = [requests[x["id"]] for x in seen if x["id"] in requests]
         wanted = sum(x["usage"] or len(x["own"]) for x in seen)
@@ -394,7 +395,11 @@ def check(args, name, port, pid, path):
         )
         if len(found) != len(seen) or len(requests) != len(seen) or tokens != wanted:
             failed = True
-            print(f"FAILED: requests and tokens are not exact; {len(requests)} requests in the recording")
+            print(
+                f"FAILED: requests and tokens are not exact; {len(requests)} requests in the recording, which reaches "
+                f"back {status['recorder']['reach_seconds']:.0f} s of {status['uptime_seconds']:.0f}; lost: "
+                f"{[one for t in status['targets'] for one in t.get('losses') or []]}"
+            )
         if Receiver.spans != len(seen):
             failed = True
             print("FAILED: spans are not exact")

@@ -12,7 +12,8 @@ disturbed slice does not move -, what stays after the last detach against the fi
 from a start of the daemon to its end, and the daemon's own figure. Before the first round a
 program runs until its steps no longer get faster; "warm" says how long that took and how much slower its first second
 was: that is the program's own, no daemon has been there. "first 2 s" is what the steps of the first two seconds after
-the daemon is ready take longer than those of the slice before it. The goals: at most 2% added (the usual figure), and
+the daemon is ready take longer than those of the slice before it. "a window takes" is what GPU windows took of the
+program's time, by its steps around them. The goals: at most 2% added (the usual figure), and
 no pause more than 10 ms longer than the longest without the daemon; "unclear" is a figure whose interval holds the
 goal. After each attachment the target is asked for more steps. A program that dies is printed with its signal, the
 fault's address and module, and its last output, and counted.
@@ -49,6 +50,8 @@ from progress import Reader  # noqa: E402
 SESSION = {"process_group": None, "start_new_session": True}
 MOST_ADDED, MOST_PAUSE_MS = 0.02, 10  # the goals
 WARM = 20  # seconds that a program may take to get fast
+AROUND = 900e6  # ns before and after a window whose steps it is compared with
+AFTERMATH = 5e6  # ns after a window in which it is still felt
 FIRST = 2  # seconds after the daemon is ready that are looked at by themselves
 # Two-sided 95% quantiles of Student's t by degrees of freedom.
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 15: 2.13, 20: 2.09}
@@ -235,6 +238,17 @@ class Program:
             means.append(self.measure(1)[0])
         return len(means), means[0] / means[-1]
 
+    def lost(self, window):
+        """What a window took of the program's time, ns: its length, less what its steps take in the second before and
+        after; None where there are too few."""
+        begin = window["began_ns"]
+        end = window["off_ns"] + sum(window[k] for k in ("disable", "flush", "leave", "finalize")) + AFTERMATH
+        inside = self._gaps(begin, end)
+        around = numpy.concatenate(
+            [self._gaps(begin - AROUND, begin - AFTERMATH), self._gaps(end + AFTERMATH, end + AROUND)]
+        )
+        return end - begin - len(inside) * float(around.mean()) if len(around) >= 20 else None
+
     def longest_since(self, begin):
         """The longest ns of a step since a time."""
         gaps = self._gaps(begin, time.monotonic_ns())
@@ -306,6 +320,7 @@ class Measured:
 
     def __init__(self, first, warm):
         self.first, self.added, self.early, self.kept, self.own, self.warm = first, [], [], [], "-", warm
+        self.windows, self.kernels = [], [0, 0]  # ns that windows took; how many of windows and kernels
         self.longest = {"off": 0.0, "on": 0.0, "whole": 0.0}
 
     def figures(self):
@@ -324,10 +339,18 @@ class Measured:
             "first 2 s %": f"{statistics.median(self.early) * 100:+.2f} (at most {max(self.early) * 100:+.2f})",
             "warm": f"{self.warm[0]} s, {self.warm[1]:.1f} times",
             "pause": f"{pause:+.1f} ms {'ok' if pause <= MOST_PAUSE_MS else 'TOO LONG'}",
+            "a window takes ms": self._window(),
             "stays %": f"{statistics.fmean(self.kept) * 100:+.2f}",
             "daemon says": self.own,
             "pairs": " ".join(f"{a * 100:+.1f}" for a in self.added),
         }
+
+    def _window(self):
+        if not self.windows:
+            return "-"
+        mean, half = interval(self.windows)
+        kernels = self.kernels[1] / max(1, self.kernels[0])
+        return f"{mean / 1e6:.0f} +- {half / 1e6:.0f} ({len(self.windows)} windows, {kernels:.0f} kernels each)"
 
 
 def measure(name, args, port, until):
@@ -375,7 +398,12 @@ def measure_round(program, args, log, seen, attached):
             before = mean
         seen.longest[what] = max(seen.longest[what], worst)
         if watch:
-            seen.own = own_figure(watch.status())
+            status = watch.status()
+            seen.own = own_figure(status)
+            for agent in status.get("agents") or []:
+                lost = [program.lost(w) for w in agent.get("window_steps") or []]
+                seen.windows += [ns for ns in lost if ns is not None]
+                seen.kernels = [seen.kernels[0] + agent["windows"], seen.kernels[1] + agent["kernels"]]
             watch.stop()
             time.sleep(0.2)
             program.alive()
