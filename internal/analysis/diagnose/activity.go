@@ -1,7 +1,6 @@
 package diagnose
 
 import (
-	"math"
 	"regexp"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -125,12 +124,6 @@ func (k *kinds) kernel(act *timeline.Activity, e *event.Event) doing {
 		return smallKernel
 	}
 	return fullKernel
-}
-
-// blocks returns how many blocks a kernel had, 0 where that is not known; grid as bpf/event.h packs it.
-func blocks(e *event.Event) uint64 {
-	x, y, z := e.Args[2]&math.MaxUint32, e.Args[2]>>32&math.MaxUint16, e.Args[2]>>48
-	return x * min(y, 1<<15) * min(z, 1<<15) // without the bounds a damaged event could overflow
 }
 
 // The directions and kinds of memory of copies, as bpf/event.h and the CUPTI reference number them:

@@ -197,7 +197,10 @@ func (a *analysis) write(d *Diagnosis, g *group, f Finding) Finding {
 	a.evidence(d, &f, g, w)
 	f.Confidence, f.Because = a.confidence(g, &f)
 	a.throughout(&f, g.id)
-	f.Batch = twiceTheBatch(g.id, f.Share)
+	var basis *Evidence
+	if f.Batch, basis = a.twiceTheBatch(g.id); basis != nil {
+		f.Evidence = append(f.Evidence, *basis)
+	}
 	f.Changes = a.changes(d, row, w)
 	return f
 }
