@@ -148,6 +148,11 @@ func statusFacts(s *api.Status) document.Facts {
 		f.Add("Overwritten", format.Plural(r.Overwritten, "event", "events")+" so far, to make room for newer ones")
 	}
 	f.Add("Received", format.Plural(s.Rings.Events, "event", "events")+" so far")
+	for _, src := range s.Sources {
+		if src.Content != "" {
+			f.Add("Content", format.Clean(src.Content))
+		}
+	}
 	if s.Kept != nil {
 		keptFacts(&f, s.Kept)
 	}

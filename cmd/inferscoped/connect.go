@@ -63,7 +63,7 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		// The kernel takes as long to verify the programs for requests as all others: beside them.
 		served := make(chan []daemon.Source, 1)
 		if f.requests {
-			go func() { served <- requests(linkHolder, source.Mode(), logger) }()
+			go func() { served <- requests(f, linkHolder, source.Mode(), logger) }()
 		} else {
 			served <- nil
 		}
@@ -132,8 +132,12 @@ func allocations(
 }
 
 // requests makes the source of the requests that targets serve; without it the daemon goes on.
-func requests(linkHolder *uprobe.LinkHolder, mode uprobe.Mode, logger *zap.Logger) []daemon.Source {
-	source, err := request.New(request.Options{LinkHolder: linkHolder, Mode: mode})
+func requests(f *flags, linkHolder *uprobe.LinkHolder, mode uprobe.Mode, logger *zap.Logger) []daemon.Source {
+	content, err := f.content.content()
+	var source *request.Source
+	if err == nil {
+		source, err = request.New(request.Options{LinkHolder: linkHolder, Mode: mode, Content: content})
+	}
 	if err != nil {
 		logger.Warn("requests are not watched", zap.Error(err))
 		return nil

@@ -51,6 +51,7 @@ type flags struct {
 	memory         bool
 	sensors        bool
 	requests       bool
+	content        contentFlags
 	exitWithTarget bool
 	onRequest      bool
 	discover       bool
@@ -93,8 +94,9 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.Var(
 		(*onOff)(&f.requests),
 		"requests",
-		"watch the HTTP requests that targets serve: times and numbers of tokens, no content (on or off)",
+		"watch the HTTP requests that targets serve: times and numbers of tokens (on or off)",
 	)
+	f.content.register(set)
 	set.BoolVar(&f.sensors, "sensors", true,
 		"read power, clocks and temperature of GPUs ten times a second, by nvidia-smi")
 	f.gpu.register(set)
@@ -231,6 +233,9 @@ func (f *flags) check() error {
 	if f.probeMode != "auto" &&
 		!slices.Contains([]uprobe.Mode{uprobe.Session, uprobe.Multi, uprobe.Perf}, uprobe.Mode(f.probeMode)) {
 		return bad("choose auto, session, multi or perf", "--probe-mode: %q is not known", f.probeMode)
+	}
+	if _, err := f.content.content(); err != nil {
+		return err
 	}
 	if err := f.record.check(); err != nil {
 		return err

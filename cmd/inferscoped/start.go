@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -62,7 +63,7 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 		logger.Warn("nothing is known of pods but what the node tells", zap.Error(err))
 	}
 	cfg.NotifySocket = notify
-	for _, w := range f.otlp.warnings(p.environ, f.requests) {
+	for _, w := range slices.Concat(f.otlp.warnings(p.environ, f.requests), f.content.warnings(f.requests)) {
 		logger.Warn(w)
 	}
 	connect(&cfg, f, settings, logger)

@@ -3,7 +3,7 @@ package recording
 import "strings"
 
 // Request is one HTTP request that a process of the target served. Times are CLOCK_MONOTONIC in ns, of the server's
-// reads and writes; 0: it did not come to this, or is not known. Nothing of what was asked or answered is kept.
+// reads and writes; 0: it did not come to this, or is not known.
 type Request struct {
 	Number     uint64 `json:"number"`                   // Args[0] of a RequestChunk
 	PID        uint32 `json:"pid"`                      // of the process that read it
@@ -30,6 +30,9 @@ type Request struct {
 	TokenSource  string `json:"token_source,omitempty"`  // of OutputTokens: usage, timings, engine, chunks (a lower bound); "": not known
 	Parts        uint32 `json:"parts,omitempty"`         // of a streamed answer, with content
 	Writes       uint32 `json:"writes,omitempty"`        // transfers with such parts: each has a RequestChunk
+	// The beginnings of what was asked and answered, redacted: only where the daemon was told to capture content.
+	Prompt string `json:"prompt,omitempty"`
+	Answer string `json:"answer,omitempty"`
 }
 
 // Step is a step of an inference engine, as the engine told its API server. Times are CLOCK_MONOTONIC in ns.

@@ -64,6 +64,7 @@ func addRequests(d *document.Document, m *Model, rows int) {
 	}
 	if len(s.Slow) > 0 {
 		d.AddTable("Slowest requests", slowTable(s, rows))
+		d.AddTable("Content of the slowest requests", contentTable(s, rows))
 	}
 }
 
@@ -90,6 +91,12 @@ func requestFacts(s *requests.Summary) document.Facts {
 	}
 	f.Add("Throughput", throughputText(s))
 	f.Add("At a time", fmt.Sprintf("%.1f on average, %d at most", s.MeanConcurrency, s.MaxConcurrency))
+	if s.Content > 0 {
+		f.Add("Content", fmt.Sprintf(
+			"the recording holds prompts and answers of %s (--capture-content)",
+			format.Plural(s.Content, "request", "requests"),
+		))
+	}
 	addEngineFacts(&f, s)
 	if g := s.Goodput; g != nil {
 		f.Add("Goodput", goodputText(g))
@@ -303,6 +310,23 @@ func slowTable(s *requests.Summary, rows int) *document.Table {
 	if gpu {
 		t.Note += " GPU is for how long a GPU worked meanwhile, on this request or on others."
 	}
+	return t
+}
+
+// contentTable shows what was asked and answered, where that was captured.
+func contentTable(s *requests.Summary, rows int) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Right("Latency", 0),
+		document.Left("Id", 2),
+		document.Left("Prompt", 0),
+		document.Left("Answer", 0),
+	}}
+	for i := range s.Slow[:min(len(s.Slow), rows)] {
+		if r := &s.Slow[i]; r.Prompt != "" || r.Answer != "" {
+			t.Row(format.Span(r.Latency), format.Clean(r.ID), format.Clean(r.Prompt), format.Clean(r.Answer))
+		}
+	}
+	t.Note = "Beginnings only; rules may have left parts out."
 	return t
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -76,9 +75,76 @@ func TestRequestsOverHTTP2(t *testing.T) {
 	checkServer(t, s.PID, "http://"+s.HTTP, &http.Client{Transport: &http.Transport{Protocols: &protocols}})
 }
 
+// TestContentOfRequests: what was asked and answered is kept where that was asked for, in all that comes out but the
+// log, and nowhere where a rule matches it.
+func TestContentOfRequests(t *testing.T) {
+	long.Test(t)
+	needRoot(t)
+	pid, url := sseServer(t)
+	files := outputs(t, askServer(t, pid, url, http.DefaultClient, "--capture-content"), pid)
+	for _, name := range []string{"r.md", "r.json", "r.jsonl", "r.otlp.json", "meta", "text"} {
+		if !strings.Contains(files[name], canary) || !strings.Contains(files[name], "secretsecret") {
+			t.Errorf("%s lacks the prompt or the answer", name)
+		}
+	}
+	for name, want := range map[string]string{
+		"status": "--capture-content", "log": "prompts and answers are kept", "text": "prompts and answers of 24 requests",
+		"r.otlp.json": "gen_ai.input.messages",
+	} {
+		if !strings.Contains(files[name], want) {
+			t.Errorf("%s lacks %q: %.3000s", name, want, files[name])
+		}
+	}
+	if strings.Contains(files["log"], canary) {
+		t.Error("the log has content of a request")
+	}
+}
+
+// TestContentThatRulesMatch: none of it is anywhere.
+func TestContentThatRulesMatch(t *testing.T) {
+	long.Test(t)
+	needRoot(t)
+	pid, url := sseServer(t)
+	d := askServer(t, pid, url, http.DefaultClient,
+		"--capture-content=4096", "--redact", "canary-[a-z0-9-]*", "--redact=secret")
+	files := outputs(t, d, pid)
+	checkNoContent(t, files)
+	if !strings.Contains(files["r.json"], "[redacted]") {
+		t.Error("nothing was redacted")
+	}
+}
+
 func checkServer(t *testing.T, pid int, url string, client *http.Client) {
-	const canary = "canary-of-a-prompt-4711"
-	d := startDaemon(t, pid, "--gpu", "off", "--log-level", "debug", "--pin-level", "requests=all")
+	d := askServer(t, pid, url, client)
+	files := outputs(t, d, pid)
+	for _, want := range []string{
+		"24 ended in the window", "16 streamed", "Time to first token", "16 of 16 (100.0%)", "/v1/completions",
+	} {
+		if !strings.Contains(files["text"], want) {
+			t.Errorf("the report lacks %q\n%.6000s", want, files["text"])
+		}
+	}
+	checkNoContent(t, files)
+}
+
+func checkNoContent(t *testing.T, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		// "secret" is what the server answers.
+		if strings.Contains(content, canary) || strings.Contains(content, "secret") {
+			t.Errorf("%s has content of a request or an answer", name)
+		}
+	}
+}
+
+// canary is what clients ask.
+const canary = "canary-of-a-prompt-4711"
+
+// askServer has a server watched and asked by several clients.
+func askServer(t *testing.T, pid int, url string, client *http.Client, flags ...string) *daemon {
+	t.Helper()
+	always := []string{"--gpu", "off", "--log-level", "debug", "--pin-level", "requests=all"}
+	d := startDaemon(t, pid, slices.Concat(always, flags)...)
 	const clients, each = 8, 3
 	var wait sync.WaitGroup
 	errs := make(chan error, clients*each)
@@ -120,47 +186,35 @@ func checkServer(t *testing.T, pid int, url string, client *http.Client) {
 			t.Errorf("%+v", r)
 		}
 	}
-	text, _, code := d.inferscope("report", "--full", "--slo", "ttft=5s,tpot=1s")
-	for _, want := range []string{
-		"24 ended in the window", "16 streamed", "Time to first token", "16 of 16 (100.0%)", "/v1/completions",
-	} {
-		if code != 0 || !strings.Contains(text, want) {
-			t.Errorf("the report lacks %q: %d\n%.6000s", want, code, text)
-		}
-	}
+	return d
+}
+
+// outputs returns all that comes out of a recording, by name, and what the daemon says.
+func outputs(t *testing.T, d *daemon, pid int) map[string]string {
+	t.Helper()
+	out := map[string]string{"meta": fmt.Sprintf("%+v", d.recording(pid).Meta)}
 	dir := t.TempDir()
-	for _, args := range [][]string{
-		{"report", "--full", "-o", filepath.Join(dir, "r.md")},
-		{"report", "-f", "html", "-o", filepath.Join(dir, "r.html")},
-		{"report", "--json", "-o", filepath.Join(dir, "r.json")},
-		{"export", "--pid", strconv.Itoa(pid), "-o", filepath.Join(dir, "r.otlp.json")},
-		{"record", strconv.Itoa(pid), "--for", "1s", "-o", filepath.Join(dir, "r.isc")},
+	for name, args := range map[string][]string{
+		"text":        {"report", "--full", "--slo", "ttft=5s,tpot=1s"},
+		"status":      {"status"},
+		"r.md":        {"report", "--full", "-o", filepath.Join(dir, "r.md")},
+		"r.html":      {"report", "-f", "html", "-o", filepath.Join(dir, "r.html")},
+		"r.json":      {"report", "--json", "-o", filepath.Join(dir, "r.json")},
+		"r.jsonl":     {"export", "--pid", strconv.Itoa(pid), "-o", filepath.Join(dir, "r.jsonl")},
+		"r.otlp.json": {"export", "--pid", strconv.Itoa(pid), "-o", filepath.Join(dir, "r.otlp.json")},
+		"r.isc":       {"record", strconv.Itoa(pid), "--for", "1s", "-o", filepath.Join(dir, "r.isc")},
 	} {
-		if _, stderr, code := d.inferscope(args...); code != 0 {
+		text, stderr, code := d.inferscope(args...)
+		if code != 0 {
 			t.Fatalf("%v: %d %s", args, code, stderr)
 		}
-	}
-	if err := os.WriteFile(
-		filepath.Join(dir, "log"), []byte(text+d.log.String()+fmt.Sprintf("%+v", rec.Meta)), 0o600,
-	); err != nil {
-		t.Fatal(err)
-	}
-	files := 0
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
+		out[name] = text
+		if file, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			out[name] = string(file)
 		}
-		files++
-		content, err := os.ReadFile(path)
-		// "secret" is what the server answers.
-		if s := string(content); strings.Contains(s, canary) || strings.Contains(s, "secret") {
-			t.Errorf("%s has content of a request or an answer", path)
-		}
-		return err
-	})
-	if err != nil || files < 6 {
-		t.Errorf("%d files, %v", files, err)
 	}
+	out["log"] = d.log.String()
+	return out
 }
 
 // TestRequestsOff: --requests=off records none.
@@ -317,7 +371,6 @@ func TestMetricsOfRequests(t *testing.T) {
 // TestRequestsToOTLP: a receiver of OTLP has the spans that clients would draw, within their traces, and no content.
 func TestRequestsToOTLP(t *testing.T) {
 	needRoot(t)
-	const canary = "canary-of-a-prompt-4711"
 	var mu sync.Mutex
 	spans := map[string]*trace.Span{} // by parent
 	counted := uint64(0)

@@ -37,7 +37,8 @@ type Summary struct {
 	Failed   int `json:"failed"`  // answered with a status of 400 or more
 	Aborted  int `json:"aborted"` // the connection ended before the answer did
 	Streamed int `json:"streamed"`
-	Partial  int `json:"partial"` // parts of the stream were not seen, or it is compressed
+	Partial  int `json:"partial"`                // parts of the stream were not seen, or it is compressed
+	Content  int `json:"with_content,omitempty"` // whose prompt or answer is in the recording
 
 	TTFT    *Quantiles `json:"ttft,omitempty"`    // to the first part that carries content; of streamed answers
 	TPOT    *Quantiles `json:"tpot,omitempty"`    // (last token - first token) / (output tokens - 1)
@@ -124,6 +125,8 @@ type Row struct {
 	Stalled      uint64     `json:"stalled_ns,omitempty"`         // in gaps of at least three medians of all gaps, beyond a median each
 	ByPrefill    uint64     `json:"stalled_prefill_ns,omitempty"` // of this, in gaps at whose end another request had its first token
 	Engine       *EngineRow `json:"engine,omitempty"`             // absent where the engine's request is not known
+	Prompt       string     `json:"prompt,omitempty"`             // its beginning, redacted; absent where content was not captured
+	Answer       string     `json:"answer,omitempty"`             // likewise
 }
 
 // Tail compares the request at the 99th percentile of latency with the one at the median, among streamed requests.
@@ -201,6 +204,9 @@ func (s *Summary) count(meta *recording.Meta) (ended []*recording.Request) {
 		if r.Unreadable {
 			s.Partial++
 		}
+		if r.Prompt != "" || r.Answer != "" {
+			s.Content++
+		}
 		ended = append(ended, r)
 	}
 	s.Ended = len(ended)
@@ -215,6 +221,8 @@ func rowOf(r *recording.Request) Row {
 		InputTokens:  r.InputTokens,
 		OutputTokens: r.OutputTokens,
 		TokenSource:  r.TokenSource,
+		Prompt:       r.Prompt,
+		Answer:       r.Answer,
 	}
 	if r.FirstToken == 0 {
 		return row

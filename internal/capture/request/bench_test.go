@@ -19,7 +19,7 @@ func BenchmarkRecord(b *testing.B) {
 		`"choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
 	chunk := transferOf(sent, 0, fmt.Sprintf("%x\r\n%s\r\n", len(part), part))
 	end := transferOf(sent, 0, "0\r\n\r\n")
-	f := newFeeding()
+	f := newFeeding(Content{})
 	put := func(record []byte) {
 		for i := range streams {
 			(*bpf.RequestRequestRecord)(unsafe.Pointer(&record[0])).Socket = uint64(i + 1)

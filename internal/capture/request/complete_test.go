@@ -84,7 +84,7 @@ func TestTokensOfTheEngine(t *testing.T) {
 // TestEndedAreHandedOnce: a request that has ended is told of once, after the ring was read once more, and is there all
 // the time.
 func TestEndedAreHandedOnce(t *testing.T) {
-	s := &Source{programs: &programs{}, feed: newFeeding()}
+	s := &Source{programs: &programs{}, feed: newFeeding(Content{})}
 	told := 0
 	s.OnEnd(func(r *recording.Request) {
 		if told++; r.TokenSource != "engine" {
@@ -109,7 +109,7 @@ func TestEndedAreHandedOnce(t *testing.T) {
 // TestPassedOn: a request that a server passes on to a process that it started is one request. One that comes to that
 // process by itself, and what else the two are asked for, are others.
 func TestPassedOn(t *testing.T) {
-	f := newFeeding()
+	f := newFeeding(Content{})
 	f.parents[20], f.parents[30] = 10, 20
 	ask := func(pid uint32, route string) (*conn, *exchange.Exchange) {
 		c, x := &conn{feed: &f, pid: pid}, &exchange.Exchange{Method: "POST", Route: route}
@@ -169,7 +169,7 @@ func TestGap(t *testing.T) {
 		part           = "1c\r\ndata: {\"choices\":[{\"text\":1}]}\n\n\r\n"
 		end            = "0\r\n\r\n"
 	)
-	f := newFeeding()
+	f := newFeeding(Content{})
 	for _, r := range []struct {
 		kind  bpf.RequestRequestKind
 		flags uint16

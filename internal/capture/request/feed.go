@@ -32,13 +32,18 @@ type feeding struct {
 	taps    tapping
 	onEnd   []func(*recording.Request)
 
+	content  Content
+	text     int    // bytes of prompts and answers in ended
+	textless uint64 // requests whose text was let go of too early
+
 	parents map[uint32]uint32 // of processes that are followed
 	serving map[uint32]int    // inference requests that a process has open
 }
 
-func newFeeding() feeding {
+func newFeeding(content Content) feeding {
 	return feeding{
-		conns: map[connID]*conn{}, beneath: map[uint64]connID{}, open: map[uint64]*live{}, taps: newTapping(),
+		content: content,
+		conns:   map[connID]*conn{}, beneath: map[uint64]connID{}, open: map[uint64]*live{}, taps: newTapping(),
 		parents: map[uint32]uint32{}, serving: map[uint32]int{},
 	}
 }
@@ -112,6 +117,9 @@ func (c *conn) Begin(x *exchange.Exchange) {
 	if inference {
 		c.feed.serving[c.pid]++
 	}
+	if c.feed.content.on() {
+		x.Content = exchange.NewContent(c.feed.content.bytes)
+	}
 	c.feed.number++
 	x.Mark = c.feed.number
 	c.feed.open[x.Mark] = &live{
@@ -150,7 +158,9 @@ func (c *conn) End(x *exchange.Exchange) {
 			delete(c.feed.serving, c.pid)
 		}
 	}
-	c.feed.fresh = append(c.feed.fresh, l.describe())
+	r := l.describe()
+	c.feed.content.describe(&r, x)
+	c.feed.fresh = append(c.feed.fresh, r)
 }
 
 // settle hands on the first n of the requests that have ended. Where their own account of tokens is missing, the
@@ -161,14 +171,43 @@ func (f *feeding) settle(n int) {
 		f.taps.complete(r)
 		if len(f.ended) >= maxRequests {
 			f.left += maxRequests / 8
-			f.ended = append(f.ended[:0], f.ended[maxRequests/8:]...)
+			f.forget(maxRequests / 8)
 		}
 		f.ended = append(f.ended, *r)
+		f.text += len(r.Prompt) + len(r.Answer)
 		for _, told := range f.onEnd {
 			told(r)
 		}
 	}
 	f.fresh = append(f.fresh[:0], f.fresh[n:]...)
+	f.limitText()
+}
+
+// forget lets go of the n requests that ended first.
+func (f *feeding) forget(n int) {
+	for i := range f.ended[:n] {
+		f.text -= len(f.ended[i].Prompt) + len(f.ended[i].Answer)
+	}
+	f.ended = append(f.ended[:0], f.ended[n:]...)
+}
+
+// limitText lets go of the oldest prompts and answers where there are too many, and of some more, so that it is rarely
+// done.
+func (f *feeding) limitText() {
+	if f.text <= maxText {
+		return
+	}
+	for i := range f.ended {
+		r := &f.ended[i]
+		if f.text <= maxText/4*3 {
+			return
+		}
+		if n := len(r.Prompt) + len(r.Answer); n > 0 {
+			f.text -= n
+			f.textless++
+			r.Prompt, r.Answer = "", ""
+		}
+	}
 }
 
 func (l *live) describe() recording.Request {
@@ -198,7 +237,7 @@ func (f *feeding) expire(held uint64) {
 		n++
 	}
 	if n > len(f.ended)/4 {
-		f.ended = append(f.ended[:0], f.ended[n:]...)
+		f.forget(n)
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package request is the source of the HTTP requests that targets serve: when each was read, when the first and the
 // last token of its answer were written, and how many tokens there were. The kernel shows it the bytes that targets
 // read and write on such sockets (bpf/request.bpf.c); package http1 makes exchanges of them, and forgets the bytes.
+// Text of prompts and answers is kept only where that was asked for, without what rules match.
 package request
 
 import (
@@ -26,14 +27,16 @@ const sourceName = "requests"
 
 // Bounds of what is kept.
 const (
-	maxConns    = 16_384 // connections whose requests are followed
-	maxRequests = 32_768 // requests that are kept
+	maxConns    = 16_384   // connections whose requests are followed
+	maxRequests = 32_768   // requests that are kept
+	maxText     = 16 << 20 // bytes of prompts and answers that are kept
 )
 
 // Options are the settings of New.
 type Options struct {
 	LinkHolder *uprobe.LinkHolder // makes and holds the probes of OpenSSL; nil: this process does
 	Mode       uprobe.Mode        // how they are attached
+	Content    Content            // what is kept of prompts and answers
 }
 
 // process is what is known of a process.
@@ -63,7 +66,7 @@ func New(opts Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{opts: opts, programs: programs, procs: map[proc.ID]*process{}, feed: newFeeding()}, nil
+	return &Source{opts: opts, programs: programs, procs: map[proc.ID]*process{}, feed: newFeeding(opts.Content)}, nil
 }
 
 // Name returns what the source is called in status and reports.
@@ -150,12 +153,14 @@ func (s *Source) Losses() []loss.Loss {
 	s.feed.mu.Lock()
 	left, dropped, ends := s.feed.left, s.feed.dropped, s.feed.cut
 	cut, unkept := s.feed.taps.tooLong(), s.feed.taps.left
+	texts := s.feed.textless
 	s.feed.mu.Unlock()
 	out := s.lossesTLS()
 	for _, l := range []loss.Loss{
 		{Reason: loss.RequestsLost, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST), Where: "transfers", Detail: "reads and writes, for want of room in their ring"},
 		{Reason: loss.RequestsLost, Count: ends, Where: "ends", Detail: "ends of requests, because reads or writes were lost: they end as unbounded"},
 		{Reason: loss.RequestsLost, Count: left, Where: "requests", Detail: fmt.Sprintf("requests, because no more than %d are kept", maxRequests)},
+		{Reason: loss.RequestsLost, Count: texts, Where: "content", Detail: fmt.Sprintf("prompts and answers of requests, because no more than %d MiB of them are kept", maxText>>20)},
 		{Reason: loss.RequestsLost, Count: dropped, Where: "connections", Detail: fmt.Sprintf("connections, because no more than %d are followed", maxConns)},
 		{Reason: loss.RequestsLost, Count: cut, Where: "engine messages", Detail: "messages of an engine's steps, which are too long to be read"},
 		{Reason: loss.RequestsLost, Count: unkept, Where: "engine", Detail: "steps or requests of engines, because there were too many"},
@@ -179,6 +184,7 @@ func (s *Source) State() recording.Source {
 		State:    "waiting",
 		Detail:   "no HTTP request was read yet",
 		Optional: true,
+		Content:  s.opts.Content.detail(),
 	}
 	if s.feed.number > 0 {
 		state.State, state.Detail = "running", s.feed.taps.detail()

@@ -122,7 +122,7 @@ func targetTables() []nameTable {
 		),
 		tableOf(
 			"requests",
-			"HTTP requests served, with times and token numbers; no content",
+			"HTTP requests served, with times and token numbers; content only with --capture-content",
 			false,
 			func(m *recording.Meta) *[]recording.Request { return &m.Requests },
 			func(_ int, v recording.Request) requestRow { return requestRow(v) },

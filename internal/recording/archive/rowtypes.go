@@ -59,6 +59,7 @@ type sourceRow struct {
 	State    string `isc:"state"    doc:"running, waiting, unavailable, off"`
 	Detail   string `isc:"detail"   doc:"why it is not running"`
 	Optional bool   `isc:"optional" doc:"no verdict rests on it"`
+	Content  string `isc:"content"  doc:"what is kept of prompts and answers; empty: nothing"`
 }
 
 type requestRow struct {
@@ -86,6 +87,8 @@ type requestRow struct {
 	TokenSource  string `isc:"token_source"   doc:"source of output_tokens: usage, timings, engine, chunks; empty: unknown"`
 	Parts        uint32 `isc:"parts"          doc:"parts of the streamed response with content"`
 	Writes       uint32 `isc:"writes"         doc:"writes with such parts"`
+	Prompt       string `isc:"prompt"         doc:"beginning of the prompt, redacted; empty without --capture-content"`
+	Answer       string `isc:"answer"         doc:"likewise of the answer"`
 }
 
 type stepRow struct {

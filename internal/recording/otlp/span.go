@@ -145,6 +145,8 @@ func attributes(s *Server, r *Request) []*common.KeyValue {
 		count("gen_ai.usage.prompt_tokens", input)
 		count("gen_ai.usage.completion_tokens", output)
 	}
+	add("gen_ai.input.messages", genai.Message("user", r.Prompt))
+	add("gen_ai.output.messages", genai.Message("assistant", r.Answer))
 	e := r.Engine
 	if e == nil {
 		return out

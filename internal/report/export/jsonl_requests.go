@@ -98,6 +98,8 @@ func (l *lines) request(r *recording.Request) {
 		l.decimal(ns, 3)
 	}
 	l.after("dur_us", r.Received, r.End)
+	l.name("prompt", r.Prompt)
+	l.name("answer", r.Answer)
 	l.text("}\n")
 }
 

@@ -188,6 +188,10 @@ func slowTable(in Input) table {
 		{"Id", "code"},
 	}, Note: "Others were in progress when it arrived. In and Out are tokens. Queue and Prefill are the engine's, " +
 		"where it told them. Begins is after the start of the window."}
+	content := in.Requests.Content > 0
+	if content {
+		t.Columns = append(t.Columns, column{"Prompt", "text"}, column{"Answer", "text"})
+	}
 	known := func(n uint64) any {
 		if n == 0 {
 			return nil
@@ -208,6 +212,10 @@ func slowTable(in Input) table {
 			known(uint64(r.OutputTokens)), r.Ahead, result, r.Received - min(r.Received, in.Timeline.From),
 			format.Clean(r.Route), format.Clean(r.Model), format.Clean(r.ID),
 		})
+		if content {
+			row := &t.Rows[len(t.Rows)-1]
+			*row = append(*row, format.Clean(r.Prompt), format.Clean(r.Answer))
+		}
 	}
 	return t
 }

@@ -86,6 +86,14 @@ func TestRequestTables(t *testing.T) {
 			}
 		}
 	}
+	rec.Meta.Requests[7].Prompt, rec.Meta.Requests[7].Answer = "asked", "answered"
+	doc, _ = data(t, pageOf(t, rec))
+	for _, tb := range doc.Tables {
+		if row := tb.Rows[0]; tb.Key == "requests" &&
+			(row[len(row)-2] != "asked" || row[len(row)-1] != "answered") {
+			t.Errorf("with content, the slowest is %v", row)
+		}
+	}
 	if tables["requests"] != 30 || tables["routes"] != 1 {
 		t.Errorf("rows of tables: %v", tables)
 	}

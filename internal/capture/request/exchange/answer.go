@@ -3,6 +3,7 @@ package exchange
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -20,10 +21,20 @@ const (
 
 // frame takes one part of a streamed answer: a JSON object that may be cut off. It reports whether it carries content.
 func (x *Exchange) frame(b []byte) (content bool) {
-	var kind []byte
+	var kind, text []byte
+	var another, repeats bool
 	scan(b, func(path [][]byte, v value) bool {
 		x.identity(path, v)
 		x.account(path, v)
+		if x.Content != nil {
+			switch {
+			case is(path, "choices", "index"): // of several answers, the first is kept
+				n, ok := v.number()
+				another = another || ok && n > 0
+			case v.kind == '"' && (isContent(path, v) || isDelta(path)):
+				text, repeats = slices.Concat(text, v.raw), is(path, "text")
+			}
+		}
 		switch {
 		case is(path, "type"):
 			kind = v.raw
@@ -34,9 +45,15 @@ func (x *Exchange) frame(b []byte) (content bool) {
 	})
 	switch string(kind) {
 	case "content_block_delta", "response.output_text.delta", "response.reasoning_text.delta":
-		return true
+		content = true
+	default:
+		content = content && len(kind) == 0
 	}
-	return content && len(kind) == 0
+	if x.Content != nil && content && !another {
+		x.Content.part(text, repeats, x.Unreadable)
+		x.Content.Answer.Cut = x.Content.Answer.Cut || len(b) >= maxLine-len("data: ")
+	}
+	return content
 }
 
 // isContent reports whether a member that is not empty is what a model has generated.
@@ -171,6 +188,9 @@ func (x *Exchange) document(head, tail []byte) {
 	scan(head, func(path [][]byte, v value) bool {
 		x.identity(path, v)
 		x.account(path, v)
+		if x.Content != nil && !x.Unreadable {
+			x.Content.answers(path, v)
+		}
 		return true
 	})
 	if len(tail) == 0 {
@@ -190,6 +210,9 @@ func (x *Exchange) document(head, tail []byte) {
 // question takes the body of a request, of which the middle may be missing.
 func (x *Exchange) question(head []byte) {
 	scan(head, func(path [][]byte, v value) bool {
+		if x.Content != nil {
+			x.Content.asks(path, v)
+		}
 		if len(path) != 1 {
 			return true
 		}

@@ -68,13 +68,21 @@ func (b *Body) Skip() { b.gap = true }
 func (b *Body) CutLine() { b.line = b.line[:0] }
 
 // EndQuestion reads the body of a request at its end.
-func (b *Body) EndQuestion(x *Exchange) { x.question(b.head) }
+func (b *Body) EndQuestion(x *Exchange) {
+	x.question(b.head)
+	if x.Content != nil && b.gap {
+		x.Content.Prompt.Cut = true
+	}
+}
 
 // EndAnswer reads the body of an answer at its end: its last line, or all of it.
 func (b *Body) EndAnswer(x *Exchange, line func([]byte)) {
 	switch {
 	case !b.Lines:
 		x.document(b.head, b.tail)
+		if x.Content != nil && b.gap {
+			x.Content.Answer.Cut = true
+		}
 	case len(b.line) > 0:
 		line(b.line)
 	}

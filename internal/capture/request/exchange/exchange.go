@@ -1,5 +1,6 @@
 // Package exchange makes sense of what an HTTP request asks and what its answer says, whichever version of HTTP carries
-// them. It keeps times, lengths, names and numbers of tokens, and nothing of what was asked or answered.
+// them. It keeps times, lengths, names and numbers of tokens, and nothing of what was asked or answered unless a sink
+// asks for it.
 package exchange
 
 import "bytes"
@@ -48,6 +49,8 @@ type Exchange struct {
 	fresh, readBack, written uint32
 	// Mark is the caller's.
 	Mark uint64
+	// Content is where text of the request and of its answer goes; nil: nowhere. A sink may set it in Begin.
+	Content *Content
 }
 
 // Sink is told what happens.
