@@ -100,8 +100,43 @@ func statusPage(s *api.Status) *document.Document {
 	if f := agentFacts(s.Agents); len(f) > 0 {
 		d.Add(f)
 	}
+	d.AddTable("GPUs", sensorTable(s.Sensors))
+	var errors document.Bullets
+	for _, x := range s.Xids {
+		errors = append(errors, report.XidText(&x))
+	}
+	if len(errors) > 0 {
+		d.Add(errors)
+	}
 	d.AddTable("Probes", report.Probes(summary.Libraries(s.Libraries)))
 	return d
+}
+
+// sensorTable has what each GPU's sensors say now.
+func sensorTable(samples []recording.Sensor) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("GPU", 0), document.Right("Power", 0), document.Right("°C", 0), document.Right("SM clock", 0),
+		document.Right("Utilization", 0), document.Right("Memory used", 0), document.Left("Clocks limited by", 1),
+	}}
+	for i := range samples {
+		s := &samples[i]
+		var limits []string
+		for _, r := range recording.ClockReasons() {
+			if s.Reasons&r.Bit != 0 {
+				limits = append(limits, r.Name)
+			}
+		}
+		t.Row(
+			fmt.Sprintf("%d %s", s.GPU, format.Clean(s.Name)),
+			fmt.Sprintf("%.0f W", float64(s.Power)/1000),
+			fmt.Sprint(s.Temperature),
+			fmt.Sprintf("%d MHz", s.SMClock),
+			fmt.Sprintf("%d%%", s.Utilization),
+			fmt.Sprintf("%s of %s", format.Size(s.MemoryUsed), format.Size(s.MemoryTotal)),
+			strings.Join(limits, ", "),
+		)
+	}
+	return t
 }
 
 // addOverhead shows what watching costs each target, and what was done about it.

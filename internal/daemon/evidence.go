@@ -66,6 +66,10 @@ type sensing interface {
 	Processes() []recording.GPUProcess
 	// Xids returns the errors of GPUs within [from, to] (ns), ordered by TS.
 	Xids(from, to uint64) []recording.Xid
+	// Latest returns the last sample of each GPU.
+	Latest() []recording.Sensor
+	// XidCounts returns how often errors of GPUs were reported.
+	XidCounts() []recording.XidCount
 }
 
 // evidence is what sources add to recordings beside their events.

@@ -35,6 +35,9 @@ func (d *Daemon) Status() api.Status {
 	if d.activity != nil {
 		s.Agents = d.activity.Agents()
 	}
+	for _, g := range d.evidence.sensing {
+		s.Sensors, s.Xids = append(s.Sensors, g.Latest()...), append(s.Xids, g.XidCounts()...)
+	}
 	s.Losses = nonNil(ordered(append(d.history.total(now), d.follower.unprobedLosses(now)...)))
 	for _, l := range s.Losses {
 		if l.CPU != 0 {

@@ -147,6 +147,27 @@ type Sensor struct {
 	Uncorrected       uint64 `json:"ecc_uncorrected_errors"` // since the driver was loaded
 }
 
+// ClockReason is why a GPU's clocks are low.
+type ClockReason struct {
+	Bit  uint64 // of Sensor.Reasons
+	Name string
+}
+
+// PowerLimit is the reason of a GPU that works as hard as its power limit allows.
+const PowerLimit = "power limit"
+
+// ClockReasons returns the reasons that take performance (nvmlClocksEventReasons of nvml.h): idle, application settings
+// and sync boost are not among them.
+func ClockReasons() []ClockReason {
+	return []ClockReason{
+		{0x4, PowerLimit},
+		{0x8, "hardware slowdown"},
+		{0x20, "too hot (software)"},
+		{0x40, "too hot (hardware)"},
+		{0x80, "power brake"},
+	}
+}
+
 // Driver is what NVIDIA's driver says beside the sensors.
 type Driver struct {
 	Processes []GPUProcess `json:"processes,omitempty"`  // the latest of each process of the target and GPU
@@ -170,6 +191,14 @@ type Xid struct {
 	Code int    `json:"code"`          //
 	PID  uint32 `json:"pid,omitempty"` // whose work it was; 0: the driver does not say
 	Text string `json:"text"`          // what else the driver says
+}
+
+// XidCount is how often the driver has reported an error of a GPU.
+type XidCount struct {
+	GPU   int    `json:"gpu"` // as in Xid
+	Bus   string `json:"pci"`
+	Code  int    `json:"code"`
+	Count uint64 `json:"count"` // since the daemon first watched a program that uses a GPU
 }
 
 // Host is the machine that a recording was made on.

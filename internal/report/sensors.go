@@ -109,13 +109,34 @@ func clockLines(g *sensors.GPU) (lines []string) {
 	return lines
 }
 
-// xidText says what the driver reported of a GPU. What codes mean is of docs.nvidia.com/deploy/xid-errors.
+// xidText says what the driver reported of a GPU.
 func xidText(x *recording.Xid, from uint64) string {
-	where, whose := "GPU "+strconv.Itoa(x.GPU), ""
-	if x.GPU < 0 {
-		where = "the GPU at PCI " + format.Clean(x.Bus)
+	whose := ""
+	if x.PID != 0 {
+		whose = fmt.Sprintf(" in the work of process %d", x.PID)
 	}
-	means := map[int]string{
+	return fmt.Sprintf(
+		"The driver reported Xid %d%s of %s%s, %s into the window: %s",
+		x.Code, xidMeaning(x.Code), xidPlace(x.GPU, x.Bus), whose, format.Span(x.TS-min(x.TS, from)), format.Clean(x.Text),
+	)
+}
+
+// XidText says how often the driver reported an error of a GPU.
+func XidText(x *recording.XidCount) string {
+	return fmt.Sprintf("The driver reported Xid %d%s of %s %s",
+		x.Code, xidMeaning(x.Code), xidPlace(x.GPU, x.Bus), format.Plural(x.Count, "time", "times"))
+}
+
+func xidPlace(gpu int, bus string) string {
+	if gpu < 0 {
+		return "the GPU at PCI " + format.Clean(bus)
+	}
+	return "GPU " + strconv.Itoa(gpu)
+}
+
+// xidMeaning says in brackets what a code means (docs.nvidia.com/deploy/xid-errors); "" where that is not known here.
+func xidMeaning(code int) string {
+	meaning := map[int]string{
 		13: "a kernel failed, as a rule by an access out of bounds", 31: "a kernel used an address that is not mapped",
 		32: "a command was damaged on its way to the GPU", 43: "the GPU stopped work of a process that had failed",
 		45: "work was ended, mostly after another error", 48: "a memory error that could not be corrected",
@@ -123,17 +144,12 @@ func xidText(x *recording.Xid, from uint64) string {
 		74: "an NVLink failed", 79: "the GPU has fallen off the bus", 92: "many memory errors were corrected",
 		94: "a memory error ended one program", 95: "a memory error ended all programs",
 		119: "the GPU's own processor does not answer", 120: "the GPU's own processor failed",
-	}[x.Code]
-	if means != "" {
-		means = " (" + means + ")"
+		154: "the GPU needs a reset or a restart of the machine",
+	}[code]
+	if meaning == "" {
+		return ""
 	}
-	if x.PID != 0 {
-		whose = fmt.Sprintf(" in the work of process %d", x.PID)
-	}
-	return fmt.Sprintf(
-		"The driver reported Xid %d%s of %s%s, %s into the window: %s",
-		x.Code, means, where, whose, format.Span(x.TS-min(x.TS, from)), format.Clean(x.Text),
-	)
+	return " (" + meaning + ")"
 }
 
 func watts(mw uint64) string {

@@ -66,25 +66,11 @@ type Reason struct {
 func (g *GPU) HeldDown() (Reason, bool) {
 	var most Reason
 	for _, r := range g.Throttle {
-		if r.Reason != powerLimit && r.Lost > most.Lost {
+		if r.Reason != recording.PowerLimit && r.Lost > most.Lost {
 			most = r
 		}
 	}
 	return most, g.Throttled && most.Lost > 0
-}
-
-const powerLimit = "power limit"
-
-// nvmlClocksEventReasons of nvml.h that take performance; idle, application settings and sync boost do not count.
-var reasons = []struct {
-	bit  uint64
-	name string
-}{
-	{0x4, powerLimit},
-	{0x8, "hardware slowdown"},
-	{0x20, "too hot (software)"},
-	{0x40, "too hot (hardware)"},
-	{0x80, "power brake"},
 }
 
 // What counts as busy, in percent of utilization, and as throttled: of the busy samples, and by how much clocks are
@@ -148,7 +134,7 @@ func summarize(list []recording.Sensor) GPU {
 		g.ECC = last.Uncorrected - first.Uncorrected
 	}
 	var utilization, clocks, power float64
-	n := 0
+	n, reasons := 0, recording.ClockReasons()
 	counts, sums, lost := make([]int, len(reasons)), make([]float64, len(reasons)), make([]float64, len(reasons))
 	deep := 0
 	for i := range list {
@@ -176,7 +162,7 @@ func summarize(list []recording.Sensor) GPU {
 		}
 		low := false
 		for k, r := range reasons {
-			if s.Reasons&r.bit != 0 {
+			if s.Reasons&r.Bit != 0 {
 				counts[k]++
 				sums[k] += float64(s.SMClock)
 				lost[k] += max(0, 1-float64(s.SMClock)/float64(max(1, s.SMClockMax)))
@@ -200,7 +186,7 @@ func summarize(list []recording.Sensor) GPU {
 			g.Throttle = append(
 				g.Throttle,
 				Reason{
-					reasons[k].name,
+					reasons[k].Name,
 					float64(count) / float64(n),
 					uint64(sums[k]/float64(count) + 0.5),
 					lost[k] / float64(n),

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -245,6 +247,19 @@ func TestXids(t *testing.T) {
 	}
 	if n := len(s.Xids(got[1].TS+1, clock.Monotonic())); n != 0 {
 		t.Errorf("%d errors after the last", n)
+	}
+	counts := []recording.XidCount{
+		{GPU: 1, Bus: "0000:65:00", Code: 31, Count: 1}, {GPU: -1, Bus: "0000:66:00", Code: 79, Count: 1},
+	}
+	if diff := cmp.Diff(counts, s.XidCounts()); diff != "" {
+		t.Errorf("counts (-want +got)\n%s", diff)
+	}
+	s.keepXid(recording.Xid{Bus: "0000:65:00", Code: 31})
+	if got := s.XidCounts()[0].Count; got != 2 {
+		t.Errorf("an error that came twice counts as %d", got)
+	}
+	if latest := s.Latest(); len(latest) != 1 || latest[0].GPU != 1 {
+		t.Errorf("the latest samples are %+v, want one of GPU 1", latest)
 	}
 	s.Forget(p) // ends the reader, which waits for the next record
 }

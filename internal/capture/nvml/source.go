@@ -37,6 +37,7 @@ const (
 	maxLine    = 4096
 	restart    = 10 * time.Second // after it has ended by itself
 	firstLine  = 5 * time.Second  // in which the first answer must come
+	latestAge  = 5_000_000_000    // ns
 )
 
 // places are where the driver's packages put nvidia-smi. PATH is not asked: the daemon is privileged.
@@ -65,10 +66,11 @@ type Source struct {
 	samples   []recording.Sensor
 	processes []recording.GPUProcess // as nvidia-smi said last
 	xids      []recording.Xid
-	buses     map[string]int // GPUs by bus
-	err       error          // why there are no samples; nil: there are, or nobody wants any
-	logErr    error          // why the kernel's log is not read
-	askErr    error          // why it is not known what processes hold
+	xidCounts []recording.XidCount // by GPU and code, maxXidCounts at most
+	buses     map[string]int       // GPUs by bus
+	err       error                // why there are no samples; nil: there are, or nobody wants any
+	logErr    error                // why the kernel's log is not read
+	askErr    error                // why it is not known what processes hold
 	cmd       *exec.Cmd
 	stop      chan struct{} // closed to end the sampling; nil: it does not run
 	running   sync.WaitGroup
@@ -261,6 +263,25 @@ func (s *Source) Sensors(from, to uint64) []recording.Sensor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return within(s.samples, func(s recording.Sensor) bool { return s.TS >= from && s.TS <= to })
+}
+
+// Latest returns the last sample of each GPU, by index; those of more than latestAge ago do not count.
+func (s *Source) Latest() []recording.Sensor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, seen := clock.Monotonic(), map[int]bool{}
+	var out []recording.Sensor
+	for _, one := range slices.Backward(s.samples) {
+		if one.TS+latestAge < now || len(seen) == maxGPUs {
+			break
+		}
+		if !seen[one.GPU] {
+			seen[one.GPU] = true
+			out = append(out, one)
+		}
+	}
+	slices.SortFunc(out, func(a, b recording.Sensor) int { return cmp.Compare(a.GPU, b.GPU) })
+	return out
 }
 
 // within returns the elements of a list that ok accepts; the list stays as it is.

@@ -18,8 +18,9 @@ import (
 // maxXids bounds the errors that are kept; maxRecord is the longest record of the kernel's log
 // (PRINTK_MESSAGE_MAX, kernel/printk/internal.h).
 const (
-	maxXids   = 256
-	maxRecord = 2048
+	maxXids      = 256
+	maxXidCounts = 256
+	maxRecord    = 2048
 )
 
 // xidLine is what the driver writes into the kernel's log, e.g.
@@ -98,6 +99,20 @@ func (s *Source) keepXid(x recording.Xid) {
 		s.xids = slices.Delete(s.xids, 0, 1)
 	}
 	s.xids = append(s.xids, x)
+	i := slices.IndexFunc(s.xidCounts, func(c recording.XidCount) bool { return c.Bus == x.Bus && c.Code == x.Code })
+	switch {
+	case i >= 0:
+		s.xidCounts[i].Count++
+	case len(s.xidCounts) < maxXidCounts:
+		s.xidCounts = append(s.xidCounts, recording.XidCount{GPU: x.GPU, Bus: x.Bus, Code: x.Code, Count: 1})
+	}
+}
+
+// XidCounts returns how often errors of GPUs were reported, by GPU and code.
+func (s *Source) XidCounts() []recording.XidCount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.xidCounts)
 }
 
 // Xids returns the errors of GPUs within [from, to] (ns).

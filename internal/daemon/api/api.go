@@ -74,6 +74,10 @@ type Status struct {
 	Recorder  Recorder                `json:"recorder"`
 	Self      Self                    `json:"self"`
 	Agents    []recording.AgentStatus `json:"agents,omitempty"` // that record GPU activity, ordered by PID
+	// Sensors are the last samples of the machine's GPUs, and Xids the errors that the driver reported of them; empty
+	// while no target uses a GPU.
+	Sensors []recording.Sensor   `json:"sensors,omitempty"`
+	Xids    []recording.XidCount `json:"xid_errors,omitempty"`
 	// Overhead is what watching costs each target, and the levels of the sources in the last minute; empty where nobody
 	// governs it.
 	Overhead []recording.Overhead `json:"overhead,omitempty"`

@@ -38,6 +38,7 @@ type descriptions struct {
 	held                                       *prometheus.Desc
 	overhead, overheadBound, budget, level     *prometheus.Desc
 	inProgress                                 *prometheus.Desc
+	sensors                                    sensorDescriptions
 }
 
 func describe() descriptions { //nolint:funlen // a table
@@ -192,6 +193,7 @@ func describe() descriptions { //nolint:funlen // a table
 			"Resident memory of the daemon and of the processes that work for it, added up: pages that they share count in each.",
 		),
 		inProgress: d("requests_in_progress", "Requests that the target serves now.", "pid"),
+		sensors:    describeSensors(),
 		buildInfo:  d("build_info", "A constant 1 labelled with the build.", "version", "revision", "goversion"),
 	}
 }
@@ -227,6 +229,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	} {
 		ch <- desc
 	}
+	d.sensors.describe(ch)
 }
 
 // Collect sends the present values.
@@ -259,6 +262,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Agents {
 		c.collectAgent(ch, &s.Agents[i])
 	}
+	c.desc.sensors.collect(ch, s.Sensors, s.Xids)
 	c.collectKept(ch, s.Discovery, s.Kept)
 	c.collectOverhead(ch, s.Overhead)
 	c.collectLosses(ch, s.Losses)
