@@ -21,6 +21,7 @@
 #define HANGS (10 * SECOND) /* a finalize that has taken so long hangs, and no thread with it any more */
 #define SHORTLY (7 * MS)    /* for which a thread is held while others are still inside: HELD of outside.c, and a bit for an
                              * agent's thread that gets no CPU. What CUPTI takes comes on top, some 3 ms */
+#define OPENINGS 64u        /* of the gates that are remembered: a thread without a CPU may sleep through some */
 #define THREADS 256u        /* that are told apart at other calls; of more, some are held twice in a try */
 
 #if defined(__x86_64__)
@@ -47,7 +48,11 @@ static struct {
 	uint64_t asked;    /* the ask, and << 32 passed when it was made */
 	uint32_t passed;   /* launches that came by an armed gate, so far */
 	uint32_t shut;     /* futex: not OPEN while a finalize or a flush is under way */
-	uint64_t opened;   /* when it was opened last */
+	uint64_t kept;     /* since when it is LEAVING; 0: it is not */
+	struct opening {
+		uint64_t at, kept;
+	} opened[OPENINGS];
+	uint32_t openings; /* so far */
 	uint32_t waiting;  /* futex: not 0 while the agent's thread waits for the driver's lock: the number of that wait */
 	uint32_t waits;    /* so far */
 	uint64_t since;    /* when the last of these began */
@@ -58,12 +63,12 @@ static struct {
 	} threads[THREADS];
 } gate;
 
-/* What a thread waits for its CPU afterwards is not counted. */
-static void count(uint64_t began, uint64_t until)
+/* A thread that was held for so long. What it waits for its CPU afterwards is not counted. */
+static void count(uint64_t ns)
 {
 	static const uint64_t up_to[AGENT_HOLDS - 1] = { MS, 2 * MS, 5 * MS, 10 * MS };
 	struct agent_ring *r = the.ring;
-	uint64_t ns = until > began ? until - began : 0, longest = peek(&r->hold_longest);
+	uint64_t longest = peek(&r->hold_longest);
 	uint32_t i = 0;
 
 	while (i < AGENT_HOLDS - 1 && ns > up_to[i])
@@ -74,31 +79,82 @@ static void count(uint64_t began, uint64_t until)
 		longest = peek(&r->hold_longest);
 }
 
+static void note_opened(uint64_t t, uint64_t kept)
+{
+	struct opening *o = &gate.opened[add(&gate.openings, 1) % OPENINGS];
+
+	store(&o->kept, kept);
+	store(&o->at, t);
+}
+
+/* When the gates were first opened since then, as far as is remembered; NULL: they were not. */
+static const struct opening *opened_since(uint64_t began)
+{
+	const struct opening *first = NULL;
+
+	for (const struct opening *o = gate.opened; o < gate.opened + OPENINGS; o++)
+		if (load(&o->at) >= began && (!first || peek(&o->at) < peek(&first->at)))
+			first = o;
+	return first;
+}
+
 /* Opens the gates, those at which the agent's thread only looks. */
 static void let_go(void)
 {
-	store(&gate.opened, now());
-	if (swapped(&gate.shut, LOOKING, OPEN))
-		futex_wake(&gate.shut);
+	uint64_t t = now();
+
+	if (!swapped(&gate.shut, LOOKING, OPEN))
+		return;
+	note_opened(t, 0);
+	futex_wake(&gate.shut);
 }
 
-/* While CUPTI is taken out. */
-static void hold_shut(void)
+/* For how long the gates kept a thread that came at began, where that was so long before. While the agent's thread only
+ * looked, it could have let itself go. */
+static uint64_t kept_for(uint64_t began, uint64_t before)
+{
+	const struct opening *o = opened_since(began);
+	uint64_t until = o ? o->at : now(), kept = o ? o->kept : load(&gate.kept);
+	uint64_t most = before < SHORTLY ? SHORTLY - before : 0, looked;
+
+	if (!kept || kept > until)
+		kept = until;
+	else if (kept < began)
+		kept = began;
+	looked = kept - began;
+	return until - kept + (looked < most ? looked : most);
+}
+
+/* Until the gates open, and adds for how long they kept a thread, ns; 0: they hang. */
+static int hold_once(const void *context, uint64_t *sum)
 {
 	uint64_t began = now(), waited = 0;
 	uint32_t is;
 
+	outside_arrived(context);
 	outside_held();
-	while ((is = load(&gate.shut)) != OPEN && waited < HANGS) {
+	while ((is = load(&gate.shut)) != OPEN && !opened_since(began) && waited < HANGS) {
 		if (is == LEAVING)
 			futex_wait(&gate.shut, is, MS * 100);
-		else if (waited < SHORTLY)
-			futex_wait(&gate.shut, is, SHORTLY - waited);
+		else if (*sum + waited < SHORTLY)
+			futex_wait(&gate.shut, is, SHORTLY - *sum - waited);
 		else
 			let_go();
 		waited = now() - began;
 	}
-	count(began, is == OPEN ? load(&gate.opened) : now());
+	*sum += kept_for(began, *sum);
+	return is == OPEN || opened_since(began);
+}
+
+/* While CUPTI is taken out. A thread that gets no CPU before the gates are shut again stays: the time for which they
+ * were open is none for which it was held. */
+static void hold_shut(const void *context)
+{
+	uint64_t held = 0;
+
+	while (hold_once(context, &held) && load(&gate.shut) != OPEN)
+		;
+	count(held);
 }
 
 static void hold_launch(const void *context)
@@ -106,8 +162,7 @@ static void hold_launch(const void *context)
 	__atomic_fetch_add(&gate.passed, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&gate.shut, __ATOMIC_SEQ_CST) == OPEN)
 		return;
-	outside_arrived(context);
-	hold_shut();
+	hold_shut(context);
 }
 
 static void hold_call(void)
@@ -130,7 +185,7 @@ static void hold_call(void)
 	while (load(&gate.waiting) == wait && now() - began < ns)
 		futex_wait(&gate.waiting, wait, ns - (now() - began));
 	waited = now() - began;
-	count(began, began + (waited < ns ? waited : ns));
+	count(waited < ns ? waited : ns);
 }
 
 /* Signals of others are handed on, where there is somebody to take them. */
@@ -154,7 +209,7 @@ static void on_other(int signal, const int32_t *info, void *context)
 	if (info[2] == SI_TKILL && info[4] == sys(SYS_getpid, 0, 0, 0))
 		outside_look(context);
 	else if (info[2] == SI_KERNEL && load(&gate.shut) && outside_arrived(context))
-		hold_shut();
+		hold_shut(context);
 	else if (info[2] == SI_KERNEL)
 		hold_call();
 	hand_on(&gate.before[1], signal, info, context);
@@ -304,13 +359,18 @@ int gate_shut(void)
 
 int gate_keep(void)
 {
-	return swapped(&gate.shut, LOOKING, LEAVING);
+	store(&gate.kept, now());
+	if (swapped(&gate.shut, LOOKING, LEAVING))
+		return 1;
+	store(&gate.kept, 0);
+	return 0;
 }
 
 void gate_open(void)
 {
 	if (load(&gate.shut) != OPEN) /* otherwise one who was held has opened them */
-		store(&gate.opened, now());
+		note_opened(now(), load(&gate.kept));
+	store(&gate.kept, 0);
 	store(&gate.shut, OPEN);
 	store(&the.ring->finalizing, 0);
 	futex_wake(&gate.shut);
