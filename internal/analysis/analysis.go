@@ -135,6 +135,9 @@ func (p predictor) Together(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
 		Workers: g.Workers,
 		Present: g.Present,
 
+		CPUs:     g.CPUs,
+		CPUsNow:  g.CPUsNow,
+		FreeCPUs: g.FreeCPUs,
 		InThread: g.InThread,
 	}, ok
 }

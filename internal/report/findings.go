@@ -115,6 +115,9 @@ func predictionOf(g *diagnose.Gain) whatif.Prediction {
 		Workers: g.Workers,
 		Present: g.Present,
 
+		CPUs:     g.CPUs,
+		CPUsNow:  g.CPUsNow,
+		FreeCPUs: g.FreeCPUs,
 		InThread: g.InThread,
 	}
 }

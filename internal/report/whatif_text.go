@@ -77,15 +77,31 @@ func workersText(p *whatif.Prediction) string {
 		return ""
 	}
 	if p.Workers == 1 {
-		return ", with the workers that there are"
+		return ", with the workers that there are" + cpusText(p)
 	}
-	text := fmt.Sprintf("with %d times as many workers, each on a CPU of its own", p.Workers)
+	text := fmt.Sprintf("with %d times as many workers", p.Workers)
+	if p.CPUs == 0 {
+		text += ", each on a CPU of its own"
+	}
+	text += cpusText(p)
 	if p.Vague() { // at least as much as is predicted with those that there are
 		return ", up to " + timesText(p.Speedup) + "x " + text
 	}
 	text = ", " + text
 	if p.Present >= worthShowing {
 		text += fmt.Sprintf("; %.2fx with those that there are", p.Present)
+	}
+	return text
+}
+
+// cpusText says how many CPUs workers take, and how many are free.
+func cpusText(p *whatif.Prediction) string {
+	if p.CPUs == 0 {
+		return ""
+	}
+	text := fmt.Sprintf(", which take %.1f CPUs in place of %.1f", p.CPUs, p.CPUsNow)
+	if p.FreeCPUs != nil {
+		text += fmt.Sprintf(" (%.1f more are free)", *p.FreeCPUs)
 	}
 	return text
 }

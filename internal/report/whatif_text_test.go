@@ -107,6 +107,13 @@ func TestWhatAGainTakes(t *testing.T) {
 	if got := workersText(&p); got != want {
 		t.Errorf("workers %q", got)
 	}
+	free := 2.5
+	p.CPUs, p.CPUsNow, p.FreeCPUs = 2.49, 0.9, &free
+	want = ", with 3 times as many workers, which take 2.5 CPUs in place of 0.9 (2.5 more are free); 1.20x with those that " +
+		"there are"
+	if got := workersText(&p); got != want {
+		t.Errorf("workers %q", got)
+	}
 	p.Speedup = 1
 	if got := limitText(&p) + workersText(&p); got != "" {
 		t.Errorf("no gain takes %q", got)

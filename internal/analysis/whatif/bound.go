@@ -5,15 +5,17 @@ import (
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // floor is how long the work takes at least, ns, and what takes so long.
 type floor struct {
 	ns     uint64
 	engine replay.Engine
-	scaled bool // the plan makes it take less than it took
-	cpus   int  // the CPUs of the host take so long, and no engine; 0: an engine does
-	locked bool // the threads of a Python interpreter take so long, one after the other
+	scaled bool     // the plan makes it take less than it took
+	cpus   int      // the CPUs of the host take so long, and no engine; 0: an engine does
+	free   *float64 // of cpus, on average; nil: not known
+	locked bool     // the threads of a Python interpreter take so long, one after the other
 	// the helpers take so long that are started for each piece of work, as many at a time as there are to be
 	started bool
 }
@@ -34,6 +36,9 @@ func (f *floor) text(before uint64) string {
 		)
 	}
 	if f.cpus > 0 {
+		if f.free != nil {
+			return fmt.Sprintf("the host's %d CPUs, %.1f of which are free", f.cpus, *f.free)
+		}
 		return fmt.Sprintf("the %d CPUs of the host, which the program's computing would fill", f.cpus)
 	}
 	what := map[replay.Engine]string{
@@ -74,7 +79,7 @@ func (s *Study) floor(edits []Edit, h how) floor {
 		best = floor{ns: ns, started: true}
 	}
 	if ns := s.crowd(edits, h); ns > best.ns {
-		best = floor{ns: ns, cpus: s.cpus}
+		best = floor{ns: ns, cpus: s.cpus, free: s.free}
 	}
 	if ns := s.locked(edits, h); ns > best.ns && slices.ContainsFunc(edits, sharesWork) {
 		best = floor{ns: ns, locked: true}
@@ -99,22 +104,55 @@ func (s *Study) startedOnes(edits []Edit) uint64 {
 
 // crowd is how long the host's CPUs take for what the threads that launch compute under a plan, and those that they
 // wait for; 0 where that is not known, and where no plan shares work among more threads. What other threads of the
-// target compute is no part of the work, and takes as much of the CPUs as it did. Those of other programs are not
-// known.
+// target compute is no part of the work, and takes as much of the CPUs as it did.
 func (s *Study) crowd(edits []Edit, h how) uint64 {
 	if s.cpus == 0 || !slices.ContainsFunc(edits, sharesWork) {
 		return 0
 	}
-	work, beside := 0.0, 0.0
+	work, was, beside := 0.0, 0.0, 0.0
 	for _, p := range s.parts {
 		plan := p.graph.Unchanged()
-		_, others := s.computing(p.graph, plan)
-		beside += others
+		before, others := s.computing(p.graph, plan)
+		was, beside = was+before, beside+others
 		s.change(unshared(edits), h, p.graph, plan)
 		mine, _ := s.computing(p.graph, plan)
 		work += mine
 	}
-	return uint64(work / max(1, float64(s.cpus)-beside/float64(max(1, s.observed))))
+	observed := float64(max(1, s.observed))
+	available := float64(s.cpus) - beside/observed
+	if s.free != nil && !h.crowded {
+		available = min(available, *s.free+was/observed)
+	}
+	return uint64(work / max(1, available))
+}
+
+// freeCPUs is how many CPUs of the host were free on average; nil where that is not known.
+func freeCPUs(rec *recording.Recording) *float64 {
+	list := rec.Meta.Pressure
+	if len(list) < 2 {
+		return nil
+	}
+	first, last := list[0], list[len(list)-1]
+	if first.FreeCPU == 0 || last.FreeCPU < first.FreeCPU || last.TS <= first.TS {
+		return nil
+	}
+	free := min(float64(last.FreeCPU-first.FreeCPU)/float64(last.TS-first.TS), float64(rec.Meta.Host.CPUs))
+	return &free
+}
+
+// workerCPUs is how many CPUs the threads take that others wait for and that launch nothing, on average.
+func (s *Study) workerCPUs() float64 {
+	sum := 0.0
+	for _, p := range s.parts {
+		for i := range p.graph.Whats {
+			w := &p.graph.Whats[i]
+			th := thread{w.PID, w.TID}
+			if w.Kind == replay.Run && !w.Recorder && !s.launches[th] && isAwaited(p.graph, th) {
+				sum += float64(p.graph.Times[i].Own)
+			}
+		}
+	}
+	return sum / float64(max(1, s.observed))
 }
 
 // isAwaited reports whether a thread is waited for in more than a chance share of a part.
@@ -159,7 +197,7 @@ const decides = 0.02
 func (s *Study) bounded(p *Prediction, edits []Edit, h how) {
 	least := s.floor(edits, h)
 	best := h
-	best.kernels, best.link = 1, fastest
+	best.kernels, best.link, best.crowded = 1, fastest, true
 	if least.ns > p.After {
 		p.After = least.ns
 		p.Low = min(p.Low, s.speedup(uint64((1+modelError(edits))*float64(least.ns))))

@@ -175,6 +175,19 @@ func TestWorkersNeedCPUs(t *testing.T) {
 		!strings.Contains(few.Limit, "4 CPUs") {
 		t.Errorf("with 4 CPUs %+v", few)
 	}
+	if few.CPUs < 3.5 || few.CPUs > 4 || few.CPUsNow < 0.8 || few.CPUsNow > 1 || few.FreeCPUs != nil {
+		t.Errorf("with 4 CPUs it takes %.2f in place of %.2f", few.CPUs, few.CPUsNow)
+	}
+	busy := batches(4) // other programs take two of them
+	const taken, left = 100 * calltest.Second, 11 * calltest.Second / 10
+	busy.Meta.Pressure = []recording.Pressure{
+		{TS: start, FreeCPU: taken}, {TS: start + calltest.Second, FreeCPU: taken + left},
+	}
+	beside, _ := busy.study(t).Together(Remedy{Cause: cause.Worker})
+	if beside.Speedup > 2.4 || beside.Speedup < 1.8 || beside.High < 2.4 || beside.FreeCPUs == nil ||
+		*beside.FreeCPUs != 1.1 || !strings.Contains(beside.Limit, "1.1 of which are free") {
+		t.Errorf("with 1.1 of 4 CPUs free %+v", beside)
+	}
 	unknown, _ := batches(0).study(t).Together(Remedy{Cause: cause.Worker})
 	if unknown.Limit != "" && strings.Contains(unknown.Limit, "CPUs") || unknown.Speedup < 9 {
 		t.Errorf("with unknown CPUs %+v", unknown)

@@ -22,6 +22,11 @@ type Prediction struct {
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from, or why nothing changes
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
 	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own; 0: it takes none, or more than were tried
+	// of workers: how many CPUs they take on average with the change, and took before
+	CPUs    float64 `json:"cpus,omitempty"`
+	CPUsNow float64 `json:"cpus_now,omitempty"`
+	// of workers: how many CPUs of the host were free beside; nil: not known
+	FreeCPUs *float64 `json:"free_cpus,omitempty"`
 	// of Workers above 1: the speed-up with the workers that there are, which always have something to do
 	Present float64 `json:"present,omitempty"`
 	// of Python code that leaves its thread for a process of its own: the speed-up in a thread of the same interpreter,
@@ -59,6 +64,10 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 	s.bounded(&p, edits, h)
 	s.doubtThreads(&p, edits)
 	s.inThread(&p, edits, h)
+	if slices.ContainsFunc(edits, sharesWork) && s.cpus > 0 {
+		p.CPUsNow, p.FreeCPUs = s.workerCPUs(), s.free
+		p.CPUs = p.CPUsNow * p.Speedup
+	}
 	return p
 }
 
@@ -123,6 +132,7 @@ type how struct {
 	looks            bool      // see unread
 	late             bool      // see awake
 	collects         bool      // an edit says itself what becomes of garbage collections
+	crowded          bool      // other programs give way, so that all CPUs of the host may be had
 }
 
 // usual is how they are expected to be.

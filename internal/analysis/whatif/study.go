@@ -34,8 +34,9 @@ type Study struct {
 	recorder recorder
 	apart    *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
 	wakes    map[thread]wakeUps
-	torch    bool // PyTorch's operators run in the program
-	cpus     int  // of the host; 0: not known, or it is not known when threads ran
+	torch    bool     // PyTorch's operators run in the program
+	cpus     int      // of the host; 0: not known, or it is not known when threads ran
+	free     *float64 // how many CPUs of the host nobody took on average, or only programs of lower priority; nil: not known
 }
 
 // part is a stretch of time in which all was seen.
@@ -105,7 +106,7 @@ func Some(
 	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans, windows)
 	s.pins = pinnedGains(t, spans)
 	if len(scheduled) > 0 {
-		s.cpus = t.Rec.Meta.Host.CPUs
+		s.cpus, s.free = t.Rec.Meta.Host.CPUs, freeCPUs(t.Rec)
 	}
 	s.varies = s.variation()
 	s.learned = s.crossValidate()

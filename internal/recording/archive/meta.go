@@ -166,7 +166,7 @@ func targetTables() []nameTable {
 }
 
 func pressureTo(_ int, p recording.Pressure) pressureRow {
-	return pressureRow{p.TS, p.Throttled, p.Periods, p.MemoryStall, p.MajorFaults, p.GPUNode}
+	return pressureRow{p.TS, p.Throttled, p.Periods, p.MemoryStall, p.MajorFaults, p.GPUNode, p.FreeCPU}
 }
 
 func pressureFrom(r pressureRow) recording.Pressure {
@@ -177,6 +177,7 @@ func pressureFrom(r pressureRow) recording.Pressure {
 		MemoryStall: r.MemoryStall,
 		MajorFaults: r.MajorFaults,
 		GPUNode:     r.GPUNode,
+		FreeCPU:     r.FreeCPU,
 	}
 }
 

@@ -162,6 +162,7 @@ type pressureRow struct {
 	MemoryStall uint64 `isc:"memory_stall_ns"   doc:"cumulative: memory.pressure some, in ns"`
 	MajorFaults uint64 `isc:"major_faults"      doc:"cumulative, over the target's processes"`
 	GPUNode     int    `isc:"gpu_node"          doc:"NUMA node of the GPU; -1: unknown"`
+	FreeCPU     uint64 `isc:"free_cpu_ns"       doc:"cumulative: host CPU time that no program of the target's priority took; 0: unknown"`
 }
 
 type sensorRow struct {

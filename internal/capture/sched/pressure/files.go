@@ -66,6 +66,45 @@ func (f files) majorFaults(pid uint32, start uint64) (uint64, error) {
 	return faults, err
 }
 
+// freeCPU returns the time of the host's CPUs that nobody took so far, or only programs that give way to one of normal
+// priority, in ns; 0 where that is not known, or where the process goes before programs of normal priority.
+func (f files) freeCPU(pid uint32) uint64 {
+	own, err := f.read(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	const niceField = 16 // after the comm
+	fields := strings.Fields(own[strings.LastIndexByte(own, ')')+1:])
+	if len(fields) <= niceField || strings.HasPrefix(fields[niceField], "-") {
+		return 0
+	}
+	host, err := f.read("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	return parseFree(host)
+}
+
+// parseFree adds up columns 2, 4 and 5 of the first line of /proc/stat: nice, idle and iowait.
+func parseFree(text string) (ns uint64) {
+	line, _, _ := strings.Cut(text, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 6 || fields[0] != "cpu" {
+		return 0
+	}
+	for _, i := range []int{2, 4, 5} {
+		ticks, err := strconv.ParseUint(fields[i], 10, 48)
+		if err != nil {
+			return 0
+		}
+		ns += ticks * nsPerTick
+	}
+	return ns
+}
+
+// nsPerTick is the unit of /proc/stat (USER_HZ).
+const nsPerTick = 10_000_000
+
 // parseStat returns fields 12 and 22 of /proc/PID/stat. The comm before them may hold any byte.
 func parseStat(text string) (faults, start uint64, err error) {
 	end := strings.LastIndexByte(text, ')')

@@ -274,3 +274,27 @@ func TestEndedTargetsAreForgotten(t *testing.T) {
 		t.Errorf("kept are %v, want 2, which ended just now, and 3, which runs", kept)
 	}
 }
+
+// TestFreeCPUs: time that nobody took is free, and that of programs of lower priority; nothing is known of a target that
+// goes before others.
+func TestFreeCPUs(t *testing.T) {
+	stat := func(nice string) string {
+		return "7 (a b) S 1 7 7 0 -1 0 0 0 3 0 0 0 0 0 20 " + nice + " 1 0 500 0 0\n"
+	}
+	host := "cpu  1000 20 300 4000 5 0 7 0 0 0\ncpu0 1000 20 300 4000 5 0 7 0 0 0\n"
+	for _, test := range []struct {
+		nice, host string
+		want       uint64
+	}{
+		{"0", host, 4025 * 10_000_000},
+		{"5", host, 4025 * 10_000_000},
+		{"-5", host, 0},
+		{"0", "cpu  1 2\n", 0},
+		{"0", "intr 5\n", 0},
+	} {
+		f := tree(t, map[string]string{"/proc/7/stat": stat(test.nice), "/proc/stat": test.host})
+		if got := f.freeCPU(7); got != test.want {
+			t.Errorf("nice %s, %q: %d ns, want %d", test.nice, test.host, got, test.want)
+		}
+	}
+}

@@ -144,7 +144,9 @@ func (s *Source) sample(at time.Time) {
 // take takes one sample. The caller holds the lock.
 func (s *Source) take(pid uint32, r *root, at time.Time) {
 	p := recording.Pressure{TS: clock.Monotonic(), GPUNode: s.gpu, MajorFaults: r.gone}
-	groups := s.files.cgroups(s.member(pid, r))
+	member := s.member(pid, r)
+	groups := s.files.cgroups(member)
+	p.FreeCPU = s.files.freeCPU(member)
 	p.Throttled, p.Periods = s.files.throttled(groups)
 	p.MemoryStall, r.psi = s.files.memoryStall(groups)
 	for id, before := range r.procs {
