@@ -87,32 +87,23 @@ type evidence struct {
 func gather(sources []Source) evidence {
 	var e evidence
 	for _, s := range sources {
-		if o, ok := s.(callObserver); ok {
-			e.observers = append(e.observers, o)
-		}
-		if c, ok := s.(completer); ok {
-			e.completers = append(e.completers, c)
-		}
-		if n, ok := s.(namer); ok {
-			e.namers = append(e.namers, n)
-		}
-		if h, ok := s.(helped); ok {
-			e.helped = append(e.helped, h)
-		}
-		if r, ok := s.(requester); ok {
-			e.requesters = append(e.requesters, r)
-		}
-		if r, ok := s.(stepper); ok {
-			e.steppers = append(e.steppers, r)
-		}
-		if g, ok := s.(sensing); ok {
-			e.sensing = append(e.sensing, g)
-		}
-		if g, ok := s.(gauge); ok {
-			e.gauges = append(e.gauges, g)
-		}
+		appendIf(&e.observers, s)
+		appendIf(&e.completers, s)
+		appendIf(&e.namers, s)
+		appendIf(&e.helped, s)
+		appendIf(&e.requesters, s)
+		appendIf(&e.steppers, s)
+		appendIf(&e.sensing, s)
+		appendIf(&e.gauges, s)
 	}
 	return e
+}
+
+// appendIf appends a source to the list of those that implement T, if it does.
+func appendIf[T any](list *[]T, s Source) {
+	if t, ok := s.(T); ok {
+		*list = append(*list, t)
+	}
 }
 
 // count has the requests that targets serve added up.
