@@ -45,7 +45,7 @@ func analyzeCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// someFiles is for commands that take one file or more.
+// someFiles checks the arguments of commands that take one or more files.
 func someFiles(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return nil
@@ -57,7 +57,7 @@ func someFiles(cmd *cobra.Command, args []string) error {
 	)
 }
 
-// oneFile is for commands that take one file.
+// oneFile checks the arguments of commands that take one file.
 func oneFile(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
@@ -70,18 +70,8 @@ func oneFile(cmd *cobra.Command, args []string) error {
 }
 
 func (g *global) analyze(ctx context.Context, f *reportFlags, paths []string) error {
-	if err := g.aim(f.slo); err != nil {
-		return err
-	}
-	configured, err := g.configured(f.typed())
+	format, err := g.reportFormat(f)
 	if err != nil {
-		return err
-	}
-	format, err := f.choose(configured)
-	if err != nil {
-		return err
-	}
-	if err := f.page(format, g.stdout); err != nil {
 		return err
 	}
 	rec, err := g.load(ctx, paths)
@@ -94,14 +84,11 @@ func (g *global) analyze(ctx context.Context, f *reportFlags, paths []string) er
 	}
 	defer out.discard()
 	g.short = f.short(format)
-	m := g.think(ctx, rec)
-	if err := g.paged(f, format, out, func() error { return g.write(ctx, out, format, m) }); err != nil || !f.open {
-		return err
-	}
-	return g.browse(out.path)
+	m := g.analyzed(ctx, rec)
+	return g.present(ctx, f, format, out, m)
 }
 
-// load reads the recording at a path, whatever its form, or several that are one.
+// load reads a recording in any supported format; several paths are joined into one recording.
 func (g *global) load(ctx context.Context, paths []string) (*recording.Recording, error) {
 	rec, err := g.openAll(ctx, paths)
 	if err != nil {
@@ -118,7 +105,7 @@ func (g *global) load(ctx context.Context, paths []string) (*recording.Recording
 	return rec, nil
 }
 
-// recordingFault says what to do about a recording that cannot be read.
+// recordingFault adds a hint to the error of a recording that cannot be read.
 func recordingFault(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):

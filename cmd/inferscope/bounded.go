@@ -14,7 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/memlimit"
 )
 
-// bounded gives a command that works on a recording --max-memory, and holds it to that: the file may come from anybody.
+// bounded adds --max-memory to a command that reads recordings and enforces it: the file may be hostile.
 func (g *global) bounded(cmd *cobra.Command) {
 	cmd.Flags().
 		StringVar(&g.memory, "max-memory", "", "memory limit, e.g. 8GB; default: a quarter of the machine's or cgroup's memory")
@@ -44,7 +44,7 @@ func (g *global) bounded(cmd *cobra.Command) {
 	}
 }
 
-// input names a file with its size, which is what a limit is compared to.
+// input returns the name and size of a file, for messages about the memory limit.
 func input(path string, info os.FileInfo) string {
 	name := format.Clean(filepath.Base(path))
 	if !info.Mode().IsRegular() {
@@ -53,7 +53,7 @@ func input(path string, info os.FileInfo) string {
 	return fmt.Sprintf("%s (%s)", name, format.Size(uint64(info.Size())))
 }
 
-// explained says of an error whether it is about the limit of memory, and what to do then.
+// explained adds a hint to an error that the memory limit caused.
 func (g *global) explained(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, memlimit.ErrExceeded) {
 		err = cause

@@ -24,8 +24,8 @@ import (
 // maxNamed bounds how many processes an error lists.
 const maxNamed = 10
 
-// choose returns the target that a command is about: the one that --pid or the name tells, else the only one that runs,
-// else the only one that there was.
+// choose returns the target of a command: the one that --pid or a name selects, else the only running target, else the
+// only target there was.
 func choose(targets []api.Target, f *reportFlags) (uint32, error) {
 	switch {
 	case f.pid != 0:
@@ -79,7 +79,7 @@ func byPID(targets []api.Target, pid uint32) (uint32, error) {
 	)
 }
 
-// byName finds a target by the name of its program, script or pod: a living one, else one that ended.
+// byName finds a target by the name of its program, script or pod. Running targets go before ended ones.
 func byName(targets []api.Target, name string) (uint32, error) {
 	for _, over := range []bool{false, true} {
 		var found []api.Target
@@ -102,7 +102,7 @@ func byName(targets []api.Target, name string) (uint32, error) {
 	)
 }
 
-// isCalled reports whether a target, or a process of it that runs, is called so.
+// isCalled reports whether a target, or one of its running processes, has this name.
 func isCalled(t *api.Target, name string) bool {
 	return fits(name, t.Comm, t.Cmdline, &t.Place) ||
 		slices.ContainsFunc(t.Processes, func(p recording.Process) bool {
@@ -110,7 +110,7 @@ func isCalled(t *api.Target, name string) bool {
 		})
 }
 
-// fits reports whether a process is called so: by its comm, the base name of one of its first arguments with or without
+// fits reports whether a process has this name: its comm, the base name of one of its first arguments with or without
 // extension, its pod (NAME or NAMESPACE/NAME) or its container.
 func fits(name, comm, cmdline string, at *api.Place) bool {
 	if name == "" {
@@ -122,7 +122,7 @@ func fits(name, comm, cmdline string, at *api.Place) bool {
 	return slices.Contains(namesOf(comm, cmdline, at), name)
 }
 
-// namesOf returns what a process is called by.
+// namesOf returns the names of a process.
 func namesOf(comm, cmdline string, at *api.Place) []string {
 	names := []string{comm, at.Pod, at.ContainerName}
 	if at.Pod != "" {
@@ -139,7 +139,7 @@ func namesOf(comm, cmdline string, at *api.Place) []string {
 	return names
 }
 
-// maxWords is how many arguments of a program can name it: an interpreter, its options, the script.
+// maxWords is how many arguments are searched for a program's name: the interpreter, its options, the script.
 const maxWords = 4
 
 func several(what string, targets []api.Target) error {
@@ -158,8 +158,8 @@ func several(what string, targets []api.Target) error {
 	)
 }
 
-// chooseCandidate returns the process that a command is about, among those that use a GPU and are not watched. What
-// rules leave alone must be named.
+// chooseCandidate returns the process of a command among those that use a GPU and are not watched. A process that a
+// rule excludes must be named.
 func chooseCandidate(found []api.Candidate, f *reportFlags) (uint32, error) {
 	var tops []api.Target
 	for i := range found {
@@ -199,18 +199,18 @@ func chooseCandidate(found []api.Candidate, f *reportFlags) (uint32, error) {
 	)
 }
 
-// candidates lists the processes that use a GPU where no daemon can be asked: inferscoped looks, with the rights of
-// this user. It says how many this user may not look into.
+// candidates lists the processes that use a GPU when no daemon answers: it runs inferscoped with the rights of this
+// user, and prints how many processes this user may not inspect.
 func (g *global) candidates(ctx context.Context) ([]api.Candidate, error) {
-	found, said, err := g.look(ctx)
+	found, said, err := g.findCandidates(ctx)
 	if err == nil && said != "" && os.Geteuid() != 0 { // what root cannot look into is no program of anybody's
 		fmt.Fprintf(g.stderr, "inferscope: %s\n", said)
 	}
 	return found, err
 }
 
-// look is candidates without a word; said is what there would be to say.
-func (g *global) look(ctx context.Context) (found []api.Candidate, said string, err error) {
+// findCandidates is candidates, but returns the message instead of printing it.
+func (g *global) findCandidates(ctx context.Context) (found []api.Candidate, said string, err error) {
 	program, err := beside("inferscoped")
 	if err != nil {
 		return nil, "", err
@@ -229,7 +229,7 @@ func (g *global) look(ctx context.Context) (found []api.Candidate, said string, 
 	return found, said, nil
 }
 
-// about is the work of a command whose argument may name the target.
+// about returns the RunE of a command whose argument may name the target.
 func (f *reportFlags) about(do func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := f.takeName(args); err != nil {
@@ -239,7 +239,8 @@ func (f *reportFlags) about(do func(cmd *cobra.Command) error) func(*cobra.Comma
 	}
 }
 
-// watched reaches the daemon, and says which of its targets a command is about. The caller closes the client.
+// watched connects to the daemon and returns the pid of the target that a command is about. The caller closes the
+// client.
 func (g *global) watched(ctx context.Context, f *reportFlags) (*api.Client, uint32, error) {
 	client, err := g.dial()
 	if err != nil {
@@ -257,7 +258,7 @@ func (g *global) watched(ctx context.Context, f *reportFlags) (*api.Client, uint
 	return client, pid, nil
 }
 
-// takeName takes the argument of a command as a pid or a name.
+// takeName parses the argument of a command as a pid or a name.
 func (f *reportFlags) takeName(args []string) error {
 	if len(args) == 0 {
 		return nil

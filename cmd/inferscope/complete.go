@@ -17,15 +17,15 @@ import (
 // completionTime bounds how long a shell waits for completions.
 const completionTime = time.Second
 
-// completePID gives --pid of a command the pids that could be meant.
+// completePID completes --pid of a command.
 func (g *global) completePID(cmd *cobra.Command) {
 	pids := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return pidsOf(g.meant(cmd)), cobra.ShellCompDirectiveNoFileComp
+		return pidsOf(g.completions(cmd)), cobra.ShellCompDirectiveNoFileComp
 	}
 	_ = cmd.RegisterFlagCompletionFunc("pid", pids) // the flag was registered just now
 }
 
-// completeTargets gives --pid of a command, and its argument, the pids and names of what could be meant.
+// completeTargets completes --pid of a command, and its argument, with pids and names.
 func (g *global) completeTargets(cmd *cobra.Command) {
 	g.completePID(cmd)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -36,22 +36,22 @@ func (g *global) completeTargets(cmd *cobra.Command) {
 		if cmd.Name() == "whatif" || cmd.Name() == "memory" { // which also takes a file
 			directive = cobra.ShellCompDirectiveDefault
 		}
-		all := g.meant(cmd)
+		all := g.completions(cmd)
 		return append(pidsOf(all), distinct(all)...), directive
 	}
 }
 
-// meant is a process that a command could be about.
-type meant struct {
+// completion is a process that a command line can be completed with.
+type completion struct {
 	pid   uint32
 	what  string   // its command line
 	state string   // watching, exited, not watched
 	names []string // that it can be called by, the most telling first
 }
 
-// meant lists targets and processes that use a GPU, of which a command could be about any one. A shell that asks gets
-// no errors.
-func (g *global) meant(cmd *cobra.Command) []meant {
+// completions lists the targets and GPU processes that a command can be about. Errors are ignored: the caller is a
+// shell.
+func (g *global) completions(cmd *cobra.Command) []completion {
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background()
@@ -60,11 +60,11 @@ func (g *global) meant(cmd *cobra.Command) []meant {
 	defer cancel()
 	client, err := g.dial()
 	if err != nil {
-		found, _, _ := g.look(ctx)
+		found, _, _ := g.findCandidates(ctx)
 		return unwatched(nil, found, nil)
 	}
 	defer client.Close()
-	var out []meant
+	var out []completion
 	known := map[uint32]bool{}
 	targets, _ := client.Targets(ctx)
 	for i := range targets {
@@ -74,7 +74,8 @@ func (g *global) meant(cmd *cobra.Command) []meant {
 		case cmd.Name() == "attach" && t.State != api.Released, cmd.Name() == "detach" && ended(t):
 			continue
 		}
-		out = append(out, meant{t.PID, command(t.Cmdline, t.Comm), string(t.State), telling(t.Comm, t.Cmdline, &t.Place)})
+		names := telling(t.Comm, t.Cmdline, &t.Place)
+		out = append(out, completion{t.PID, command(t.Cmdline, t.Comm), string(t.State), names})
 	}
 	if cmd.Name() == "detach" || cmd.Name() == "flight" {
 		return out
@@ -83,17 +84,18 @@ func (g *global) meant(cmd *cobra.Command) []meant {
 	return unwatched(out, found, known)
 }
 
-// unwatched appends the processes that use a GPU, that nobody watches, and that rules do not leave alone.
-func unwatched(out []meant, found []api.Candidate, known map[uint32]bool) []meant {
+// unwatched appends the processes that use a GPU, are not watched, and are not excluded by a rule.
+func unwatched(out []completion, found []api.Candidate, known map[uint32]bool) []completion {
 	for i := range found {
 		if c := &found[i]; c.Target == 0 && c.Refused == "" && !known[c.Top] && c.PID == c.Top {
-			out = append(out, meant{c.PID, command(c.Cmdline, c.Comm), "not watched", telling(c.Comm, c.Cmdline, &c.Place)})
+			names := telling(c.Comm, c.Cmdline, &c.Place)
+			out = append(out, completion{c.PID, command(c.Cmdline, c.Comm), "not watched", names})
 		}
 	}
 	return out
 }
 
-// telling returns the names of a process that are worth typing: its pod, its script, its program.
+// telling returns the most specific names of a process: its pod, its script, its program.
 func telling(comm, cmdline string, at *api.Place) (names []string) {
 	if at.Pod != "" {
 		names = append(names, at.Namespace+"/"+at.Pod)
@@ -107,16 +109,16 @@ func telling(comm, cmdline string, at *api.Place) (names []string) {
 	return append(names, comm)
 }
 
-func pidsOf(all []meant) (out []string) {
+func pidsOf(all []completion) (out []string) {
 	for i := range all {
 		out = append(out, all[i].described(strconv.FormatUint(uint64(all[i].pid), 10)))
 	}
 	return out
 }
 
-// distinct returns the names that only one process has, that need no quotes, and that are no flags: processes choose
-// their names.
-func distinct(all []meant) (out []string) {
+// distinct returns the names that belong to one process only, need no quotes and are no flags: processes choose their
+// own names.
+func distinct(all []completion) (out []string) {
 	count := map[string]int{}
 	for i := range all {
 		for _, name := range all[i].names {
@@ -133,12 +135,12 @@ func distinct(all []meant) (out []string) {
 	return out
 }
 
-// needsQuotes reports whether a shell would take a character for something else, or break words there.
+// needsQuotes reports whether a character has a meaning for shells or breaks words.
 func needsQuotes(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./+,@", r))
 }
 
-// described is a completion with what the process is.
-func (m *meant) described(text string) string {
+// described returns a completion with a description of the process.
+func (m *completion) described(text string) string {
 	return fmt.Sprintf("%s\t%s: %s", text, m.state, format.Shorten(m.what, 60))
 }

@@ -73,7 +73,7 @@ func TestTargetsAreCompleted(t *testing.T) {
 
 // TestNamesThatAreCompleted: those that mean one process, and that a shell takes as they are.
 func TestNamesThatAreCompleted(t *testing.T) {
-	all := []meant{
+	all := []completion{
 		{pid: 9, names: []string{"--help"}},
 		{pid: 1, names: []string{"a.py", "python"}},
 		{pid: 2, names: []string{"b.py", "python"}},
@@ -194,7 +194,7 @@ func TestCompletionIsQuiet(t *testing.T) {
 	g.socket = socketPath(t)
 	cmd := &cobra.Command{Use: "report"}
 	cmd.SetContext(context.Background())
-	for _, m := range g.meant(cmd) {
+	for _, m := range g.completions(cmd) {
 		if m.pid == 0 || m.state != "not watched" {
 			t.Errorf("%+v", m)
 		}

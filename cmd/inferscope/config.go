@@ -76,20 +76,20 @@ func (g *global) config(asJSON bool) error {
 	return nil
 }
 
-// settings returns the values in force; typed are those of flags, by key.
+// settings returns the values in force. typed are the values of flags, by key.
 func (g *global) settings(typed map[string]string) (config.Settings, error) {
 	s, _, err := g.origins(typed)
 	return s, err
 }
 
-// configured heeds the settings that every report follows, and returns the format that was chosen
-// for reports; "" where none was. typed are the values of flags, by key.
+// configured applies the settings of reports and returns the configured report format, or "". typed are the values of
+// flags, by key.
 func (g *global) configured(typed map[string]string) (format string, err error) {
 	s, origins, err := g.origins(typed)
 	if err != nil {
 		return "", err
 	}
-	g.heed(&s)
+	g.apply(&s)
 	for _, o := range origins {
 		if o.Key == "report_format" && o.Where != "" {
 			format = s.ReportFormat
@@ -98,12 +98,12 @@ func (g *global) configured(typed map[string]string) (format string, err error) 
 	return format, nil
 }
 
-// heed takes what making a report needs to know.
-func (g *global) heed(s *config.Settings) {
+// apply takes the settings that reports depend on.
+func (g *global) apply(s *config.Settings) {
 	g.margin, g.single = uint64(s.SyncErrorMarginUS)*1000, s.SingleGPU
 }
 
-// origins is settings that says where each value comes from. A file that is not heeded is a
+// origins is like settings and also returns where each value comes from. A settings file that is ignored causes a
 // warning.
 func (g *global) origins(typed map[string]string) (config.Settings, []config.Origin, error) {
 	file, err := config.ReadFile(config.FileName, g.users()...)
@@ -124,7 +124,7 @@ func (g *global) origins(typed map[string]string) (config.Settings, []config.Ori
 	return config.Explain(all, config.Values{Where: config.Flag, ByKey: typed}, g.environ, file)
 }
 
-// users returns whose settings file is heeded: root's, one's own, and that of the person who typed sudo.
+// users returns the owners whose settings files are read: root, this user, and the user who called sudo.
 func (g *global) users() []uint32 {
 	out := []uint32{0, uint32(os.Geteuid())}
 	text, _ := g.environ.Get("SUDO_UID")

@@ -70,7 +70,7 @@ func (g *global) diff(ctx context.Context, f *diffFlags, a, b string) error {
 	return judge(c, limit)
 }
 
-// judge makes an error of a latency that grew by more than a fraction.
+// judge returns an error if a latency grew by more than a fraction.
 func judge(c *diff.Comparison, limit float64) error {
 	worse, ok := c.Worse(limit)
 	switch {
@@ -96,7 +96,7 @@ func judge(c *diff.Comparison, limit float64) error {
 	return nil
 }
 
-// fraction reads 5% or 0.05; nothing is 0.
+// fraction parses "5%" or "0.05"; "" is 0.
 func fraction(s string) (float64, error) {
 	if s == "" {
 		return 0, nil

@@ -34,7 +34,7 @@ func doctorCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// doctor has inferscoped look: it is the program that needs what is looked for.
+// doctor runs inferscoped doctor: the daemon is the program that needs what is checked.
 func (g *global) doctor(cmd *cobra.Command, f *reportFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err

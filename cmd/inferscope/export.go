@@ -106,7 +106,7 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 	return nil
 }
 
-// choose finds the format: --to goes over the file's name.
+// choose returns the format: --to takes precedence over the extension of the file.
 func (f *exportFlags) choose() (export.Format, error) {
 	if f.output == "" {
 		return export.Format{}, clierror.New(
@@ -137,7 +137,7 @@ func (f *exportFlags) choose() (export.Format, error) {
 	return format, nil
 }
 
-// exported gets the recording that is to be exported.
+// exported returns the recording to export.
 func (g *global) exported(cmd *cobra.Command, f *exportFlags, args []string) (*recording.Recording, error) {
 	daemon := f.pid != 0 || f.last != 0 || f.window != 0
 	switch {

@@ -5,13 +5,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// pidFlag gives a command --pid; to says what it does with the process.
+// pidFlag adds --pid to a command; to completes its help text.
 func (g *global) pidFlag(cmd *cobra.Command, pid *int, to string) {
 	cmd.Flags().IntVar(pid, "pid", 0, "process to "+to+"; needed unless there is exactly one")
 	g.completeTargets(cmd)
 }
 
-// stretchFlags say which process and which stretch of its time a command is about.
+// stretchFlags adds the flags that select a process and an interval.
 func (g *global) stretchFlags(cmd *cobra.Command, f *reportFlags, to string) {
 	g.pidFlag(cmd, &f.pid, to)
 	flags := cmd.Flags()
@@ -26,7 +26,7 @@ func (g *global) stretchFlags(cmd *cobra.Command, f *reportFlags, to string) {
 	)
 }
 
-// cuptiFlag is for a daemon that is started for one command.
+// cuptiFlag adds --cupti, for a daemon that is started for this command.
 func cuptiFlag(flags *pflag.FlagSet, to *string) {
 	flags.StringVar(
 		to,
@@ -36,7 +36,7 @@ func cuptiFlag(flags *pflag.FlagSet, to *string) {
 	)
 }
 
-// renderFlags say what becomes of a report.
+// renderFlags adds the flags for the form of a report and where it is written.
 func (f *reportFlags) renderFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.output, "output", "o", "", "file to write; - is standard output")

@@ -22,8 +22,7 @@ func formats() []string { return []string{formatText, formatMarkdown, formatJSON
 // reportFormatEnv names the setting report_format in the environment.
 const reportFormatEnv = "INFERSCOPE_REPORT_FORMAT"
 
-// choose finds the format: a flag goes over the file's extension, that over what was
-// configured ("": nothing), that over the default.
+// choose returns the report format. Precedence: flag, file extension, configured value (if not ""), default.
 func (f *reportFlags) choose(configured string) (string, error) {
 	switch {
 	case f.asJSON:
@@ -57,7 +56,7 @@ func known(where, format string) (string, error) {
 	return "", clierror.New(clierror.Usage, "choose "+strings.Join(formats(), ", "), err)
 }
 
-// byExtension returns the format that a file's name promises, "" for none.
+// byExtension returns the format for the extension of a path, or "".
 func byExtension(path string) string {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".md", ".markdown":

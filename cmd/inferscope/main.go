@@ -31,8 +31,7 @@ func main() {
 	}))
 }
 
-// process is what the operating system gives a program. What a command found goes
-// to stdout; stderr is for people.
+// process is the environment of a program. Results go to stdout; messages for people go to stderr.
 type process struct {
 	args           []string
 	environ        config.Environment
@@ -58,14 +57,14 @@ func run(ctx context.Context, p process) int {
 	return int(clierror.CodeOf(err))
 }
 
-// Time that a command has to end by itself when it is to.
+// How long a command may take to end after it was cancelled.
 const (
 	interruptGrace = 100 * time.Millisecond
 	memoryGrace    = 30 * time.Millisecond // it goes on taking memory meanwhile
 )
 
-// execute runs the command. One that works on a recording ends with the context or at the limit of memory, wherever it
-// is: what it was doing is abandoned together with its unfinished files, because the process ends.
+// execute runs the command. A command that reads a recording ends at once when the context or the memory limit ends it:
+// its work is abandoned with its unfinished files, because the process exits.
 func execute(ctx context.Context, p process) error {
 	g := newGlobal(p)
 	defer g.leaveAll()
@@ -100,7 +99,7 @@ func execute(ctx context.Context, p process) error {
 	return g.explained(bounded, context.Cause(bounded))
 }
 
-// complain says what failed and what to do; files and daemons chose some of these words.
+// complain prints an error and its hint. Parts of the text may come from files and daemons.
 func complain(w io.Writer, err error) {
 	lines := strings.Split("inferscope: "+err.Error(), "\n")
 	if hint := clierror.HintOf(err); hint != "" {

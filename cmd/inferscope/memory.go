@@ -41,7 +41,7 @@ func (g *global) memoryReport(cmd *cobra.Command, f *whatifFlags, args []string)
 	if err != nil {
 		return err
 	}
-	m := g.think(cmd.Context(), rec)
+	m := g.analyzed(cmd.Context(), rec)
 	if f.asJSON {
 		return report.MemoryJSON(g.stdout, m)
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// openedReport is where report --open writes where no -o says so.
+// openedReport is the file that report --open writes without -o.
 const openedReport = "report.html"
 
-// page completes the flags of a report that is a page: --open is about nothing else, and a terminal cannot show one.
-func (f *reportFlags) page(format string, stdout io.Writer) error {
+// checkHTML checks the flags for HTML reports, and sets the output file of --open.
+func (f *reportFlags) checkHTML(format string, stdout io.Writer) error {
 	if !f.open {
 		if _, ok := terminal(stdout); ok && format == formatHTML && (f.output == "" || f.output == "-") {
 			return clierror.New(
@@ -41,16 +41,16 @@ func (f *reportFlags) page(format string, stdout io.Writer) error {
 	return nil
 }
 
-// browse asks the desktop to show a file. Where there is no desktop the report is there all the same, so that this
-// is said and is no error.
-func (g *global) browse(path string) error {
+// openInBrowser shows a file in the default browser. Without a desktop the report has been written all the same: a
+// message says where it is.
+func (g *global) openInBrowser(path string) error {
 	whole, err := filepath.Abs(path)
 	if err != nil {
 		whole = path
 	}
 	opener, err := exec.LookPath("xdg-open")
 	if err == nil {
-		// It ends at once, and the browser outlives us: no context may end it.
+		// xdg-open ends at once and the browser outlives this process, so no context may end it.
 		err = exec.Command(opener, whole).Start() //nolint:noctx // see above
 	}
 	if err != nil {

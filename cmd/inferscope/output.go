@@ -10,15 +10,15 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/outfile"
 )
 
-// goal is where a report is to go, found before it is made: standard output, or a place in a directory that is held
-// from then on.
+// goal is the destination of a report, opened before the report is made: standard output, or a name in a directory that
+// stays open.
 type goal struct {
 	path  string         // as it was asked for; "" for standard output
 	place *outfile.Place // nil for standard output
 }
 
-// openGoal makes sure that there is a place for a report before it exists. It is opened and written with the rights of
-// a user; nil are those of this process.
+// openGoal checks that a report can be written before it is made. Files are opened and written with the rights of a
+// user; nil: those of this process.
 func openGoal(path string, as *syscall.Credential) (*goal, error) {
 	if path == "" || path == "-" {
 		return &goal{}, nil
@@ -48,7 +48,7 @@ func (t *goal) close() {
 	}
 }
 
-// output is what a report is written to: standard output, or a file that is there whole or not at all.
+// output is a destination that is being written: standard output, or a file that appears only when complete.
 type output struct {
 	io.Writer
 	path string        // as it was asked for; "" for standard output
@@ -56,7 +56,7 @@ type output struct {
 	goal *goal         // to be closed with it; nil: somebody else does
 }
 
-// openOutput is openGoal for a report that is made at once. The file appears at path when keep is called.
+// openOutput opens a destination and begins the file at once. The file appears at path when keep is called.
 func openOutput(path string, stdout io.Writer) (*output, error) {
 	to, err := openGoal(path, nil)
 	if err != nil {
@@ -79,7 +79,7 @@ func outputFault(err error) error {
 	return clierror.New(clierror.General, hint, fmt.Errorf("writing the output: %w", err))
 }
 
-// keep puts the file into its place.
+// keep moves the file to its final name.
 func (o *output) keep() error {
 	if o.file == nil {
 		return nil
@@ -90,7 +90,7 @@ func (o *output) keep() error {
 	return nil
 }
 
-// discard removes what was not kept. After keep it lets go of the place only.
+// discard removes the file unless keep was called, and closes the directory.
 func (o *output) discard() {
 	if o.file != nil {
 		o.file.Discard()

@@ -28,7 +28,7 @@ func packCommand(g *global) *cobra.Command {
 			done := g.progress(cmd.Context(), patience, doing("packing", args[0]))
 			err := archive.Pack(args[0], output, force)
 			done()
-			return g.wrote(output, err)
+			return g.reportWritten(output, err)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; NAME.isc.zip if it is left out")
@@ -49,15 +49,15 @@ func unpackCommand(g *global) *cobra.Command {
 			done := g.progress(cmd.Context(), patience, doing("unpacking", args[0]))
 			err := archive.Unpack(args[0], output)
 			done()
-			return g.wrote(output, err)
+			return g.reportWritten(output, err)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "folder to write; NAME.isc if it is left out")
 	return cmd
 }
 
-// wrote says what was written, or what to do about it.
-func (g *global) wrote(path string, err error) error {
+// reportWritten prints the path that was written, or returns err with what to do about it.
+func (g *global) reportWritten(path string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrExist):
 		return clierror.New(clierror.Usage, "choose another name with -o", err)

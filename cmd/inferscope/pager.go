@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// short reports whether a report is the answer alone: text that is no file.
+// short reports whether a report is only its answer: text on the screen without --full.
 func (f *reportFlags) short(format string) bool {
 	return format == formatText && !f.full && (f.output == "" || f.output == "-")
 }
 
-// paged does what writes a report to out, through a pager where that is long and goes to a terminal.
-func (g *global) paged(f *reportFlags, format string, out *output, write func() error) error {
+// withPager calls write, which writes a report to out, through a pager if the report is long and out is a terminal.
+func (g *global) withPager(f *reportFlags, format string, out *output, write func() error) error {
 	tty, ok := out.Writer.(*os.File)
 	if _, is := terminal(out); !ok || !is || !f.full || f.plain || format != formatText {
 		return write()
@@ -50,8 +50,8 @@ func (g *global) paged(f *reportFlags, format string, out *output, write func() 
 	return err
 }
 
-// pager returns the command of the user's pager, "" for none, and its environment. less shows colours, and ends by
-// itself where everything fits the screen, unless LESS says otherwise.
+// pager returns the user's pager, or "" for none, and its environment. Unless LESS is set, less shows colours and quits
+// if everything fits on the screen.
 func (g *global) pager() (command string, env []string) {
 	env = append(env, g.environ...)
 	if _, set := g.environ.Get("LESS"); !set {

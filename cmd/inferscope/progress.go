@@ -11,14 +11,14 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// patience is how long something may take before a person wants to know that it goes on.
+// patience is how long something may take before progress is shown.
 const patience = time.Second
 
-// step says what is under way, when so much time has passed.
+// step returns the text of a progress line after a time.
 type step func(passed time.Duration) string
 
-// progress shows on a terminal what is under way, from a time on. The function that it returns ends
-// that, and leaves the line empty. Anything but a terminal gets nothing.
+// progress shows a progress line on a terminal after a delay. The returned function ends and clears it. Nothing is
+// shown if stderr is not a terminal.
 func (g *global) progress(ctx context.Context, after time.Duration, s step) (done func()) {
 	if _, ok := terminal(g.stderr); !ok {
 		return func() {}
@@ -32,7 +32,7 @@ func (g *global) progress(ctx context.Context, after time.Duration, s step) (don
 	}
 }
 
-// tick writes the line five times a second until ctx ends; nothing where that is before its time.
+// tick updates the line five times a second until ctx ends. Nothing is shown if that is before the delay is over.
 func (g *global) tick(ctx context.Context, after time.Duration, s step) {
 	const clearLine = "\r\x1b[K" // ECMA-48, EL
 	begin := time.Now()
@@ -58,7 +58,8 @@ func (g *global) tick(ctx context.Context, after time.Duration, s step) {
 	}
 }
 
-// recording says how far a window from now on has passed (0: there is none), and that what was recorded comes then.
+// recording returns the text for a recording: how much of the window has passed (0: no window), then that data is
+// fetched.
 func recordingOf(pid uint32, window time.Duration) step {
 	return func(passed time.Duration) string {
 		if passed < window {
@@ -68,7 +69,7 @@ func recordingOf(pid uint32, window time.Duration) step {
 	}
 }
 
-// untilShown is when the line of a recording appears: at once where it is known to take its time.
+// untilShown returns the delay of the progress line of a recording: none if its window is known to take long.
 func untilShown(window time.Duration) time.Duration {
 	if window > patience {
 		return 0
@@ -76,7 +77,7 @@ func untilShown(window time.Duration) time.Duration {
 	return patience
 }
 
-// doing says what is done with a file.
+// doing returns the text for work on a file.
 func doing(what, path string) step {
 	return func(passed time.Duration) string {
 		return fmt.Sprintf("%s %s: %.0f s", what, format.Clean(filepath.Base(path)), passed.Seconds())
@@ -94,7 +95,7 @@ func (g *global) openAll(ctx context.Context, paths []string) (*recording.Record
 	return g.openSources(ctx, paths)
 }
 
-// thinking says that a report is being made.
+// thinking returns the text for an analysis.
 func thinking(passed time.Duration) string {
 	return fmt.Sprintf("working out what it means: %.0f s", passed.Seconds())
 }

@@ -61,7 +61,7 @@ func (g *global) ps(ctx context.Context, asJSON bool) error {
 	return document.Text(g.stdout, d, styleOf(g.stdout, g.environ))
 }
 
-// gpuUsers asks the daemon for the processes that use a GPU, or looks where none answers.
+// gpuUsers asks the daemon for the processes that use a GPU, or searches itself if no daemon answers.
 func (g *global) gpuUsers(ctx context.Context) ([]api.Candidate, error) {
 	client, err := g.dial()
 	if clierror.CodeOf(err) == clierror.NoDaemon {
@@ -118,7 +118,7 @@ func candidateTable(found []api.Candidate) *document.Table {
 	return t
 }
 
-// gpuNames shortens device files of GPUs: nvidia0, nvidia1 are 0, 1.
+// gpuNames shortens GPU device names: nvidia0, nvidia1 become 0, 1.
 func gpuNames(devices []string) string {
 	var out []string
 	for _, d := range devices {
@@ -171,7 +171,7 @@ func attachCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// addTarget makes a process a target, and returns when it is followed.
+// addTarget makes a process a target and waits until it is attached.
 func (g *global) addTarget(cmd *cobra.Command, f *reportFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (g *global) addTarget(cmd *cobra.Command, f *reportFlags) error {
 	if err := c.watch(ctx, c.pid); err != nil {
 		return err
 	}
-	if err := c.followed(ctx, f); err != nil {
+	if err := c.awaitWatched(ctx, f); err != nil {
 		return err
 	}
 	fmt.Fprintf(g.stderr, "inferscope: pid %d is watched; inferscope report %d says what limits it\n", c.pid, c.pid)

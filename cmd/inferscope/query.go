@@ -117,7 +117,7 @@ func (g *global) query(ctx context.Context, sql, place string, f *queryFlags) er
 	return document.Text(g.stdout, t.document(), styleOf(g.stdout, g.environ))
 }
 
-// recordings returns where the recordings are that a query is about.
+// recordings returns the location of the recordings to query.
 func (g *global) recordings(place string, f *queryFlags) (query.Source, error) {
 	if !strings.HasPrefix(place, "s3://") {
 		if f.since+f.until+f.node+f.endpoint+f.region != "" {
@@ -160,7 +160,7 @@ func (g *global) recordings(place string, f *queryFlags) (query.Source, error) {
 	return r, err
 }
 
-// first returns what was typed, or else the first of these settings in the environment.
+// first returns the flag's value if it is set, else the first of these environment variables that is set.
 func (g *global) first(typed string, names ...string) string {
 	for _, name := range names {
 		if v, ok := g.environ.Get(name); ok && typed == "" {
@@ -170,7 +170,7 @@ func (g *global) first(typed string, names ...string) string {
 	return typed
 }
 
-// moment reads a time, or how long ago it was; the zero time for "".
+// moment parses a time or an age such as 2h; "" is the zero time.
 func moment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -187,10 +187,10 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 		fmt.Errorf("%s: %.64q is no time", flag, text))
 }
 
-// cleaner writes lines without what a terminal would obey.
+// cleaner replaces control characters in what it writes.
 type cleaner struct{ to io.Writer }
 
-// Write replaces control characters one for one in width, and keeps newlines.
+// Write replaces each control character except newline by one character.
 func (c cleaner) Write(p []byte) (int, error) {
 	clean := make([]byte, len(p))
 	for i, b := range p {
@@ -205,7 +205,7 @@ func (c cleaner) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// queryTable is the beginning of an answer, for people.
+// queryTable collects the first rows of an answer for display.
 type queryTable struct {
 	most    int
 	columns []string
@@ -213,7 +213,7 @@ type queryTable struct {
 	more    int
 }
 
-// maxCell is how much of a value a table shows, in bytes.
+// maxCell is how many bytes of a value a table shows.
 const maxCell = 200
 
 func (t *queryTable) read(r io.Reader) error {

@@ -16,13 +16,13 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// defaultWindow is how long a report looks at a process that has not been watched so far.
+// defaultWindow is the window of a report about a process that was not watched before.
 const defaultWindow = 10 * time.Second
 
 // attachTime bounds the wait for a daemon that attaches to a process.
 const attachTime = time.Minute
 
-// connection is a daemon and the target that a command is about.
+// connection is a daemon and the target of a command.
 type connection struct {
 	*api.Client
 	g     *global
@@ -34,28 +34,33 @@ type connection struct {
 	over  chan struct{} // closed when everything is undone
 }
 
-// reach finds the daemon and the process that a command is about: by --pid, by a name, or the only one that is watched.
-// Without a daemon root gets one of its own for the time. It returns when the process is followed.
+// reach connects to the daemon and finds the process of a command: by --pid, by a name, or the only watched one.
+// Without a daemon, root gets a temporary one. It returns when the process is attached.
 func (g *global) reach(ctx context.Context, f *reportFlags) (*connection, error) {
 	client, err := g.dial()
 	if err != nil {
 		return g.reachOwn(ctx, f, err)
 	}
 	c := &connection{Client: client, g: g, over: make(chan struct{})}
-	g.leaveAtEnd(c)
-	if err := c.find(ctx, f); err != nil {
-		c.leave()
-		return nil, err
+	return c.begin(ctx, f, func() error { return c.find(ctx, f) })
+}
+
+// begin finds the process of a command by find and waits until it is attached. It leaves the daemon if that fails.
+func (c *connection) begin(ctx context.Context, f *reportFlags, find func() error) (*connection, error) {
+	c.g.leaveAtEnd(c)
+	err := find()
+	if err == nil {
+		err = c.awaitWatched(ctx, f)
 	}
-	if err := c.followed(ctx, f); err != nil {
+	if err != nil {
 		c.leave()
 		return nil, err
 	}
 	return c, nil
 }
 
-// find chooses among what the daemon watches. What has ended does not stand in the way of what runs: a process that
-// uses a GPU and is not watched is watched for this command.
+// find chooses the target. An ended target is used only if no running process fits: a GPU process that is not watched
+// becomes a target for the duration of this command.
 func (c *connection) find(ctx context.Context, f *reportFlags) error {
 	targets, err := c.Targets(ctx)
 	if err != nil {
@@ -79,7 +84,7 @@ func (c *connection) find(ctx context.Context, f *reportFlags) error {
 	if wanted == 0 {
 		return err
 	}
-	// Nobody asked for it so far.
+	// No one asked for it yet: watch it for this command.
 	if adding := c.watch(ctx, wanted); clierror.CodeOf(adding) == clierror.Unsupported { // a daemon of named pids
 		return err
 	} else if adding != nil {
@@ -107,8 +112,8 @@ func (c *connection) candidate(ctx context.Context, f *reportFlags) (uint32, err
 	return chooseCandidate(found, f)
 }
 
-// followed waits until the daemon follows the target: before that there is nothing to ask for.
-func (c *connection) followed(ctx context.Context, f *reportFlags) error {
+// awaitWatched waits until the daemon has attached to the target: before that nothing is recorded.
+func (c *connection) awaitWatched(ctx context.Context, f *reportFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTime)
 	defer cancel()
 	done := c.g.progress(ctx, patience, func(passed time.Duration) string {
@@ -156,7 +161,7 @@ func attaching(targets []api.Target, pid uint32) bool {
 	return false
 }
 
-// reachOwn starts a daemon for one command, where none answers. why is what the client said.
+// reachOwn starts a temporary daemon when none answers. why is the error of the client.
 func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*connection, error) {
 	if clierror.CodeOf(why) != clierror.NoDaemon || ctx.Err() != nil {
 		return nil, why
@@ -188,7 +193,7 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 			return nil, err
 		}
 	}
-	// The daemon ends with the thread that starts it (prctl(2), PR_SET_PDEATHSIG): this goroutine keeps it.
+	// PR_SET_PDEATHSIG of the daemon refers to the thread that starts it: keep this goroutine on that thread.
 	runtime.LockOSThread()
 	done := g.progress(ctx, patience, func(passed time.Duration) string {
 		return fmt.Sprintf("starting a daemon for pid %d: %.0f s", pid, passed.Seconds())
@@ -203,19 +208,10 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 		return nil, err
 	}
 	c := &connection{Client: own.Client, g: g, pid: pid, own: own, fresh: true, over: make(chan struct{})}
-	g.leaveAtEnd(c)
-	if err := own.Watch(ctx, pid); err != nil {
-		c.leave()
-		return nil, err
-	}
-	if err := c.followed(ctx, f); err != nil {
-		c.leave()
-		return nil, err
-	}
-	return c, nil
+	return c.begin(ctx, f, func() error { return own.Watch(ctx, pid) })
 }
 
-// window says which stretch a report is about: of a process that was not watched so far, the next seconds.
+// window returns the interval of a report. For a process that was not watched before it is the next seconds.
 func (c *connection) window(f *reportFlags) api.Window {
 	if c.fresh && f.window == 0 {
 		f.window = defaultWindow
@@ -229,7 +225,7 @@ func (c *connection) window(f *reportFlags) api.Window {
 	return api.Window{Last: f.last, For: f.window, GPU: f.gpu}
 }
 
-// fetch gets the recording that a report is about, and undoes what was done for it.
+// fetch returns the recording for a report and begins to leave the daemon.
 func (c *connection) fetch(ctx context.Context, f *reportFlags) (*recording.Recording, error) {
 	win := c.window(f)
 	done := c.g.progress(ctx, untilShown(win.For), recordingOf(c.pid, win.For))
@@ -245,7 +241,7 @@ func (c *connection) fetch(ctx context.Context, f *reportFlags) (*recording.Reco
 	return rec, nil
 }
 
-// leave undoes what was done for this command: a target that it added is let go of, a daemon of its own ends.
+// leave releases a target that was added for this command and stops a temporary daemon.
 func (c *connection) leave() {
 	c.once.Do(func() {
 		defer close(c.over)
@@ -263,14 +259,14 @@ func (c *connection) leave() {
 	<-c.over
 }
 
-// leaveAtEnd has a connection left when the program ends, however that is.
+// leaveAtEnd registers a connection to be left when the program ends, however it ends.
 func (g *global) leaveAtEnd(c *connection) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.connections = append(g.connections, c)
 }
 
-// leaveAll returns when everything is undone that commands did for a time.
+// leaveAll leaves all registered connections.
 func (g *global) leaveAll() {
 	g.mu.Lock()
 	all := g.connections

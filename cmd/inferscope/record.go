@@ -76,7 +76,7 @@ func (g *global) record(cmd *cobra.Command, f *recordFlags) error {
 	defer c.leave()
 	client, pid := c.Client, c.pid
 	began := time.Now() // before anybody can see that it has begun
-	// A target that is gone, or not this user's, is refused before anything is written.
+	// Refuse a target that has ended or belongs to another user before anything is written.
 	if _, err := client.Recording(ctx, pid, api.Window{Last: time.Millisecond}); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (g *global) record(cmd *cobra.Command, f *recordFlags) error {
 	done := g.progress(ctx, 0, r.progress())
 	err = r.run(ctx)
 	done()
-	return g.recorded(f.output, w, err)
+	return g.reportRecorded(f.output, w, err)
 }
 
 func createFault(err error) error {
@@ -112,8 +112,8 @@ func createFault(err error) error {
 	return clierror.New(clierror.General, hint, fmt.Errorf("writing the recording: %w", err))
 }
 
-// recorded says what there is now.
-func (g *global) recorded(path string, w *archive.Writer, err error) error {
+// reportRecorded prints what was recorded, or returns err with what was kept.
+func (g *global) reportRecorded(path string, w *archive.Writer, err error) error {
 	m := w.Manifest()
 	kept := fmt.Sprintf(
 		"%s: %s in %.1f s",
@@ -146,18 +146,18 @@ func sentence(hint string) string {
 	return hint + "; "
 }
 
-// margin is by how much each stretch reaches back into the one before it: what came late is in it then. It bounds how
-// long the daemon may take to answer without leaving a hole.
+// margin is the overlap of consecutive parts, for events that arrive late. It bounds how late the daemon may answer
+// without leaving a gap.
 const margin = 2 * time.Second
 
-// firstMargin is by how much a recording may begin before it was asked for: the time that the daemon takes to
-// answer would be missing otherwise.
+// firstMargin is how much earlier than requested a recording may begin, so that the time the daemon takes to answer is
+// not missing.
 const firstMargin = 200 * time.Millisecond
 
 // pollPeriod is how often the daemon is asked whether the target still runs.
 const pollPeriod = time.Second
 
-// recorder fetches a recording stretch by stretch.
+// recorder fetches a recording in parts.
 type recorder struct {
 	client *api.Client
 	writer *archive.Writer
@@ -171,7 +171,7 @@ type recorder struct {
 	clock *archive.Clock
 }
 
-// run records until the time is over, the target has ended, or ctx ends, which is no error.
+// run records until the time is over, the target has ended, or ctx ends, which is not an error.
 func (r *recorder) run(ctx context.Context) error {
 	stop, failed := r.continuous(ctx)
 	defer stop()
@@ -180,7 +180,7 @@ func (r *recorder) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// Ctrl-C ends the recording and not what is fetched of it.
+		// Ctrl-C ends the recording, but not the fetch of its last part.
 		if err := r.stretch(context.WithoutCancel(ctx), reach); err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func (r *recorder) run(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when it is time for the next stretch; over says that it is the last one.
+// wait returns when the next part is due; over reports whether it is the last one.
 func (r *recorder) wait(ctx context.Context, failed <-chan error) (over bool, err error) {
 	next := r.asked.Add(archive.StretchLength)
 	end := r.began.Add(r.window)
@@ -234,10 +234,10 @@ func (r *recorder) gone(ctx context.Context) bool {
 	return true
 }
 
-// fetchTime bounds how long a stretch may take to arrive.
+// fetchTime bounds how long fetching one part may take.
 const fetchTime = time.Minute
 
-// stretch fetches what came since the stretch before, and as much of that as reach says.
+// stretch fetches the part since the previous one, extended back by reach.
 func (r *recorder) stretch(ctx context.Context, reach time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
@@ -254,7 +254,7 @@ func (r *recorder) stretch(ctx context.Context, reach time.Duration) error {
 	return nil
 }
 
-// worse is what holds for two stretches together; nil is one of which nothing is known.
+// worse merges the clock errors of two parts; nil is unknown.
 func worse(a, b *archive.Clock) *archive.Clock {
 	switch {
 	case a == nil:
@@ -269,7 +269,7 @@ func worse(a, b *archive.Clock) *archive.Clock {
 	return c
 }
 
-// clockOf returns what causality says of the clocks in a recording; nil where it says nothing, or the GPU was not
+// clockOf returns the clock error of a recording as its causal order shows it; nil if unknown or if no GPU activity was
 // recorded.
 func clockOf(rec *recording.Recording) *archive.Clock {
 	if rec.Meta.GPU == nil || len(rec.Meta.GPU.Windows) == 0 {

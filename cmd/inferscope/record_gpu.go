@@ -9,9 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// continuous has GPU activity recorded all of the time, where that is asked for, until stop is called. The daemon
-// does so while somebody waits for a recording of a time to come; so one request waits always, and none
-// is answered. What goes wrong with the first comes out of failed.
+// continuous keeps GPU activity recording on, if asked for, until stop is called. The daemon records it while a request
+// for a future interval waits, so one request always waits and none is answered. The first error is sent to failed.
 func (r *recorder) continuous(ctx context.Context) (stop func(), failed <-chan error) {
 	errs := make(chan error, 1)
 	if r.gpu != api.GPUContinuous {
@@ -55,7 +54,7 @@ func (r *recorder) hold(ctx context.Context, errs chan<- error) {
 	}
 }
 
-// progress says how far the recording is.
+// progress returns the text of the progress line.
 func (r *recorder) progress() step {
 	return func(passed time.Duration) string {
 		if r.window > 0 {

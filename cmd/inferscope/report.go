@@ -70,7 +70,7 @@ func reportCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// oneTarget takes a pid or a name, and knows what somebody wants who names a recording.
+// oneTarget accepts a pid or a name, and hints at analyze when the argument is a recording.
 func oneTarget(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		info, err := os.Stat(args[0])
@@ -90,18 +90,8 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	if err := g.aim(f.slo); err != nil {
-		return err
-	}
-	configured, err := g.configured(f.typed())
+	format, err := g.reportFormat(f)
 	if err != nil {
-		return err
-	}
-	format, err := f.choose(configured)
-	if err != nil {
-		return err
-	}
-	if err := f.page(format, g.stdout); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
@@ -110,7 +100,7 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 		return err
 	}
 	defer c.leave()
-	// Before the wait, so that nobody waits for a report that has nowhere to go.
+	// Open the output before waiting, so that an unwritable path fails at once.
 	out, err := openOutput(f.output, g.stdout)
 	if err != nil {
 		return err
@@ -121,21 +111,43 @@ func (g *global) report(cmd *cobra.Command, f *reportFlags) error {
 		return err
 	}
 	g.short = f.short(format)
-	m := g.think(ctx, rec)
+	m := g.analyzed(ctx, rec)
 	c.leave() // before a pager or a reader that goes away
-	if err := g.paged(f, format, out, func() error { return g.write(ctx, out, format, m) }); err != nil || !f.open {
-		return err
-	}
-	return g.browse(out.path)
+	return g.present(ctx, f, format, out, m)
 }
 
-// think makes the report of a recording.
-func (g *global) think(ctx context.Context, rec *recording.Recording) *report.Model {
+// reportFormat applies the flags and settings of a report, checks them, and returns the format of the report.
+func (g *global) reportFormat(f *reportFlags) (string, error) {
+	if err := g.setObjective(f.slo); err != nil {
+		return "", err
+	}
+	configured, err := g.configured(f.typed())
+	if err != nil {
+		return "", err
+	}
+	format, err := f.choose(configured)
+	if err != nil {
+		return "", err
+	}
+	return format, f.checkHTML(format, g.stdout)
+}
+
+// present writes a report, through a pager where one is wanted, and opens it in a browser with --open.
+func (g *global) present(ctx context.Context, f *reportFlags, format string, out *output, m *report.Model) error {
+	err := g.withPager(f, format, out, func() error { return g.write(ctx, out, format, m) })
+	if err != nil || !f.open {
+		return err
+	}
+	return g.openInBrowser(out.path)
+}
+
+// analyzed analyzes a recording.
+func (g *global) analyzed(ctx context.Context, rec *recording.Recording) *report.Model {
 	defer g.progress(ctx, patience, thinking)()
 	return report.NewWith(rec, report.Options{ClockMargin: g.margin, Objective: g.objective})
 }
 
-// write renders the model where it is wanted.
+// write renders the model to its destination.
 func (g *global) write(ctx context.Context, out *output, form string, m *report.Model) error {
 	done := func() {}
 	if out.path != "" { // else the report itself shows that it goes on
@@ -179,7 +191,7 @@ func (g *global) render(w io.Writer, format string, m *report.Model) error {
 	)
 }
 
-// check finds what is wrong with the flags by themselves.
+// check validates the flags.
 func (f *reportFlags) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	bad := func(hint, format string, args ...any) error {

@@ -30,7 +30,7 @@ Exit codes: 0 done; 1 other errors; 2 wrong flags or settings; 3 no such
 process among the watched ones; 4 the daemon refuses this user; 5 not supported;
 6 no daemon answers; 8 diff --fail-over: it became slower. run returns its program's exit code.`
 
-// global are the flags that every command has.
+// global holds the flags and state that all commands share.
 type global struct {
 	process
 	socket    string
@@ -119,7 +119,7 @@ func rootCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// asUsage gives the exit code for usage to what cobra says of the number of arguments.
+// asUsage gives cobra's errors about the number of arguments the exit code for usage.
 func asUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	if check == nil {
 		return nil
@@ -138,7 +138,7 @@ func asUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// noArguments is for commands that take flags only.
+// noArguments checks the arguments of commands that take none.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -157,12 +157,12 @@ func noArguments(cmd *cobra.Command, args []string) error {
 // dial connects to the daemon.
 func (g *global) dial() (*api.Client, error) { return api.Dial(g.socket) }
 
-// jsonFlag gives a command --json.
+// jsonFlag adds --json to a command.
 func jsonFlag(cmd *cobra.Command, to *bool) {
 	cmd.Flags().BoolVar(to, "json", false, "write JSON to standard output")
 }
 
-// writeJSON writes what a command found for programs.
+// writeJSON writes the result of a command as JSON.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

@@ -40,16 +40,16 @@ Other exit codes: 1 the program succeeded and the report failed; 2 wrong flags o
 settings; 4, 6 it cannot be watched and was not started; 126 it cannot be run; 127 it was
 not found.`
 
-// Exit codes of what starts a program for somebody, as shells and env(1) have them.
+// Exit codes of programs that start another program, as in shells and env(1).
 const (
 	notRunnable = 126
 	notFound    = 127
 )
 
-// exitCode ends inferscope with a program's code; whatever is to be said has been said.
+// exitCode is an error that ends inferscope with the exit code of the program, without a message.
 type exitCode int
 
-// Error says the code, for logs.
+// Error implements error, for logs.
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // runFlags are the flags of run as they were typed.
@@ -102,7 +102,7 @@ func runCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// run does it. What is wrong with flags, settings and the daemon is told before the program starts.
+// run starts a program and watches it. Errors in flags, settings and the daemon are reported before it starts.
 func (g *global) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	args = g.trailing(cmd, f, args)
 	settings, err := g.settings(f.typed())
@@ -116,7 +116,7 @@ func (g *global) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	if !settings.Enabled {
 		return g.untouched(path, args)
 	}
-	g.heed(&settings)
+	g.apply(&settings)
 	out, err := g.place(f, settings)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (g *global) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	// The daemon that is started for the time ends with this thread (prctl(2), PR_SET_PDEATHSIG).
+	// PR_SET_PDEATHSIG of a temporary daemon refers to this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return g.supervise(
@@ -137,7 +137,7 @@ func (g *global) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	)
 }
 
-// typed returns the settings that were given as flags.
+// typed returns the settings that were given as flags, by key.
 func (f *runFlags) typed() map[string]string {
 	out := map[string]string{}
 	for key, value := range map[string]string{
@@ -150,8 +150,8 @@ func (f *runFlags) typed() map[string]string {
 	return out
 }
 
-// trailing takes a --report at the very end as inferscope's own, which is how it was announced,
-// unless -- says that everything is the program's.
+// trailing takes a --report at the very end of the command line as a flag of inferscope, with a message, unless --
+// precedes the program.
 func (g *global) trailing(cmd *cobra.Command, f *runFlags, args []string) []string {
 	n := len(args)
 	if cmd.ArgsLenAtDash() >= 0 || f.report != "" || n < 2 {
@@ -172,7 +172,7 @@ func (g *global) trailing(cmd *cobra.Command, f *runFlags, args []string) []stri
 	return args
 }
 
-// program finds what is to be run.
+// program finds the program to run.
 func program(args []string) (path string, err error) {
 	if len(args) == 0 {
 		return "", clierror.New(clierror.Usage, "inferscope run python infer.py", errors.New("run: name a program"))
@@ -191,7 +191,7 @@ func program(args []string) (path string, err error) {
 	return "", clierror.New(notFound, "check its name and the PATH", fmt.Errorf("running %s: %w", args[0], err))
 }
 
-// untouched becomes the program.
+// untouched replaces this process by the program.
 func (g *global) untouched(path string, args []string) error {
 	fmt.Fprintf(
 		g.stderr,

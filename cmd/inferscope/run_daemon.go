@@ -18,7 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// watcher is the daemon that watches the program: one that runs, or one of our own.
+// watcher is the daemon that watches the program: a running one or a temporary one.
 type watcher struct {
 	*api.Client
 	own   *exec.Cmd     // nil: it was there
@@ -26,7 +26,7 @@ type watcher struct {
 	ended chan struct{} // closed when our own has ended
 }
 
-// attach finds the daemon, or starts one.
+// attach connects to the daemon, or starts one.
 func (g *global) attach(j *job) (*watcher, error) {
 	client, err := g.dial()
 	if err == nil {
@@ -52,13 +52,12 @@ func (g *global) attach(j *job) (*watcher, error) {
 	return g.startDaemon(j.daemonFlags(), j.as)
 }
 
-// settleTime is how long a daemon may take to load its programs into the kernel, on a slow machine.
+// settleTime bounds how long a daemon may take to load its BPF programs on a slow machine.
 const settleTime = time.Minute
 
 var errInjects = errors.New("run: --no-inject: the daemon that runs brings agents into programs")
 
-// agents reports whether agents are used: by the daemon that watches, which has settings of its own, and as far as the
-// user wants.
+// agents reports whether agents are used. A running daemon has settings of its own.
 func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 	if j.flags.gpu == "off" && w.own != nil {
 		return false, nil
@@ -77,8 +76,8 @@ func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 	return v.Agents && j.flags.gpu != "off", nil
 }
 
-// startDaemon starts a daemon for one command, which as may reach too where it is not nil. It ends with the thread that
-// calls this, however that ends.
+// startDaemon starts a temporary daemon that the user as may also connect to, if not nil. The daemon ends with the
+// calling thread.
 func (g *global) startDaemon(flags []string, as *account) (*watcher, error) {
 	path, err := beside("inferscoped")
 	if err != nil {
@@ -99,11 +98,11 @@ func (g *global) startDaemon(flags []string, as *account) (*watcher, error) {
 		return nil, errors.Join(fmt.Errorf("making the daemon's log: %w", err), os.RemoveAll(dir))
 	}
 	defer log.Close()
-	// OTEL_EXPORTER_OTLP_ENDPOINT is the program's: a daemon for one command sends nothing anywhere.
+	// OTEL_EXPORTER_OTLP_ENDPOINT is meant for the program: a temporary daemon exports nothing.
 	args := append([]string{"--on-request", "--keep", "24h", "--socket", w.socket(), "--otlp-endpoint="}, flags...)
 	w.own = exec.Command(path, args...) //nolint:noctx // it ends by close
 	w.own.Stdout, w.own.Stderr, w.own.Env = log, log, g.environ
-	// A group of its own: Ctrl-C is the program's, and the daemon is needed after it.
+	// In its own process group: Ctrl-C is for the program, and the daemon is needed after it.
 	w.own.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
 	if err := w.own.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting %s: %w", path, err), os.RemoveAll(dir))
@@ -118,7 +117,7 @@ func (g *global) startDaemon(flags []string, as *account) (*watcher, error) {
 	return w, nil
 }
 
-// reachable says in a program's environment where the daemon is, and this program, which its save_report asks.
+// reachable adds to a program's environment the daemon's socket and the path of this program, for save_report.
 func (w *watcher) reachable(environ config.Environment, socket string) config.Environment {
 	if w.own != nil {
 		socket = w.socket()
@@ -133,7 +132,7 @@ func (w *watcher) reachable(environ config.Environment, socket string) config.En
 	return out
 }
 
-// programEnv names the inferscope program for save_report of the Python package.
+// programEnv is the variable with the path of inferscope, for save_report of the Python package.
 const programEnv = "INFERSCOPE_BIN"
 
 func (w *watcher) socket() string { return filepath.Join(w.dir, "s") }
@@ -177,7 +176,7 @@ func (w *watcher) lastWords() string {
 	return strings.TrimSpace(string(text[max(0, len(text)-most):]))
 }
 
-// warnings returns what the daemon of our own warned of and reports do not cover, for people.
+// warnings returns the warnings of a temporary daemon that reports do not contain.
 func (w *watcher) warnings(ctx context.Context) ([]string, error) {
 	if w.own == nil {
 		return nil, nil
@@ -198,7 +197,7 @@ func (w *watcher) warnings(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// close ends a daemon of our own, and leaves another one alone.
+// close ends a temporary daemon; a running one is left alone.
 func (w *watcher) close() error {
 	if w.Client != nil {
 		w.Close()
@@ -219,7 +218,7 @@ func (w *watcher) close() error {
 	return nil
 }
 
-// beside finds another program of this project: next to this one, else on the PATH.
+// beside finds another program of this project: in the directory of this one, else on the PATH.
 func beside(name string) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		path := filepath.Join(filepath.Dir(self), name)

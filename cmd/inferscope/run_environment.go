@@ -15,16 +15,16 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Variables by which CUDA and NVTX load a library at their start: CUDA driver, CUDA_INJECTION64_PATH;
-// NVTX 3, nvtxInitDefs.h.
+// Variables that make CUDA and NVTX load a library at start: CUDA driver, CUDA_INJECTION64_PATH; NVTX 3,
+// nvtxInitDefs.h.
 const (
 	injectionEnv = "CUDA_INJECTION64_PATH"
 	nvtxEnv      = "NVTX_INJECTION64_PATH"
 )
 
-// environment returns what the program gets: ours, that somebody reads its scopes from the start
-// (INFERSCOPE_RUN), and, where agents are used, the agent, which CUDA loads when it is initialised. Variables that are
-// set already stay as they are. done removes what was made for it.
+// environment returns the environment of the program: this one, INFERSCOPE_RUN (scopes are read from the start) and, if
+// agents are used, the agent that CUDA loads at initialization. Variables that are already set are kept. done cleans
+// up.
 func (j *job) environment(environ config.Environment, agents bool) (out config.Environment, done func(), err error) {
 	out = append(append(out, environ...), "INFERSCOPE_RUN=1")
 	done = func() {}
@@ -48,8 +48,8 @@ func (j *job) environment(environ config.Environment, agents bool) (out config.E
 	return out, done, nil
 }
 
-// placeAgent writes the agent where the program can load it from; "" where no program could: the
-// daemon brings it in at the first CUDA call then.
+// placeAgent writes the agent to a file that the program can load, and returns its path; "" if there is no such place:
+// the daemon then injects the agent at the first CUDA call.
 func placeAgent() (path string, remove func(), err error) {
 	image, err := agent.Image(runtime.GOARCH)
 	if err != nil {
@@ -61,7 +61,7 @@ func placeAgent() (path string, remove func(), err error) {
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	path = filepath.Join(dir, agent.FileName)
-	// The program may change its user before it initialises CUDA: anybody may read it.
+	// The program may change its user before it initializes CUDA: everyone may read it.
 	err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, image, 0o644)) //nolint:gosec // see above
 	if err == nil {
 		err = mayExecute(path)
@@ -73,8 +73,8 @@ func placeAgent() (path string, remove func(), err error) {
 	return path, remove, nil
 }
 
-// mayExecute reports whether code can be loaded from a file: the folder for temporary files may be
-// mounted noexec, and what CUDA does with a library that it cannot load is not known.
+// mayExecute reports whether code can be loaded from a file: the temporary directory may be mounted noexec, and it is
+// unknown what CUDA does with a library that it cannot load.
 func mayExecute(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -88,8 +88,8 @@ func mayExecute(path string) error {
 	return unix.Munmap(mem)
 }
 
-// findCUPTI returns the CUPTI that a program will use, as far as that can be said before it runs: of
-// the Python environment that it belongs to, else the toolkit's. NVTX hands ranges to that one.
+// findCUPTI returns the CUPTI that a program will probably use: that of its Python environment, else that of the
+// toolkit. NVTX passes its ranges to it.
 func findCUPTI(program string) string {
 	bin := filepath.Dir(program) // its links are not followed: a virtual environment is where they are
 	for _, pattern := range []string{
@@ -106,7 +106,7 @@ func findCUPTI(program string) string {
 
 var errManyGPUs = errors.New("more than one GPU is visible to the program")
 
-// oneGPU heeds single_gpu before a program starts: more than one GPU that it could see is an error.
+// oneGPU enforces single_gpu before a program starts: it is an error if the program could see several GPUs.
 func oneGPU(s config.Settings, environ config.Environment) error {
 	if n := environ.VisibleGPUs(config.DevicesDir); s.SingleGPU && n > 1 {
 		return tooManyGPUs(n)
@@ -122,7 +122,7 @@ func tooManyGPUs(n int) error {
 	)
 }
 
-// oneDevice heeds single_gpu where a recording says what was used.
+// oneDevice enforces single_gpu on a recording that shows which GPUs were used.
 func (g *global) oneDevice(rec *recording.Recording) error {
 	if !g.single || rec.Meta.GPU == nil {
 		return nil

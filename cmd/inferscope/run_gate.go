@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gateArgument makes this program a gate: it waits for a byte on descriptor gateFD, and becomes the
-// program then. So a program has its process id, and is watched, before its first instruction.
+// gateArgument starts this program as a gate: it waits for a byte on descriptor gateFD and then executes the program,
+// so that the process can be watched before its first instruction.
 const (
 	gateArgument = "__gate"
 	gateFD       = 3 // the first of exec.Cmd.ExtraFiles
 )
 
-// gate is the whole of such a process; args are the program's path and its arguments, the first
-// one its name. It returns only where that cannot be run, with an exit code.
+// gate is the main function of such a process; args are the path of the program and its arguments, including argv[0].
+// It returns an exit code only if the program cannot be executed.
 func gate(args []string, environ []string) int {
 	if len(args) < 2 {
 		return notRunnable
@@ -39,14 +39,14 @@ func gate(args []string, environ []string) int {
 	return notRunnable
 }
 
-// gated is a program that waits at its gate, or has passed it.
+// gated is a program that waits at its gate or has passed it.
 type gated struct {
 	cmd  *exec.Cmd
 	open *os.File // the other end of the gate's pipe
 	pid  uint32
 }
 
-// startGated starts a program that does not run yet, as another user where there is one.
+// startGated starts a process that waits at its gate, as another user if as is not nil.
 func startGated(path string, args, environ []string, as *account) (*gated, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -72,20 +72,20 @@ func startGated(path string, args, environ []string, as *account) (*gated, error
 	return &gated{cmd: cmd, open: out, pid: uint32(cmd.Process.Pid)}, nil
 }
 
-// pass lets the program begin.
+// pass executes the program.
 func (p *gated) pass() error {
 	_, err := p.open.Write([]byte{1})
 	return errors.Join(err, p.open.Close())
 }
 
-// abandon ends a program that has not begun.
+// abandon ends a program that was not executed.
 func (p *gated) abandon() {
 	_ = p.open.Close()
 	_ = p.cmd.Wait()
 }
 
-// wait returns how the program ended, as wait(2) gives it. Signals that reach inferscope meanwhile
-// are the program's, but those of the terminal, which it got itself.
+// wait returns how the program ended, as wait(2) does. Signals that inferscope receives are forwarded, except those
+// that the terminal also sent to the program.
 func (p *gated) wait() unix.WaitStatus {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
@@ -109,7 +109,7 @@ func (p *gated) wait() unix.WaitStatus {
 	}
 }
 
-// inForeground reports whether this process and its children get the signals of a terminal's keys.
+// inForeground reports whether this process group receives the signals of the terminal's keys.
 func inForeground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 )
 
-// keepRecording writes a recording into a new folder in dir with the rights of a user, nil for those of this process,
-// and returns its path.
+// keepRecording writes a recording into a new directory in dir with the rights of a user (nil: of this process) and
+// returns its path.
 func keepRecording(dir string, rec *recording.Recording, as *syscall.Credential) (path string, err error) {
 	if _, err := os.Stat(dir); err != nil { // it is not made: the user did not want it
 		return "", fmt.Errorf("keeping the recording: %w", err)

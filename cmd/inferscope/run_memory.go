@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// oomKills returns how many processes the kernel has killed for want of memory in our cgroup, where the program is,
-// too: of version 2, else of version 1; of the whole machine where we are in the uppermost one. 0 where that is not
-// known.
+// oomKills returns the number of OOM kills in the cgroup of this process and the program (version 2, else version 1),
+// or of the whole machine in the root cgroup. It returns 0 if that is unknown.
 func oomKills() uint64 {
 	for _, path := range oomCounters("/proc/self/cgroup", "/sys/fs/cgroup") {
 		if n, ok := oomKillsOf(path); ok {
@@ -19,7 +18,7 @@ func oomKills() uint64 {
 	return 0
 }
 
-// oomCounters returns the files that may have the count, the narrowest first: cgroups(7), and of the kernel's
+// oomCounters returns the files that may have the count, the most specific first: cgroups(7), and of the kernel's
 // documentation admin-guide/cgroup-v2 (memory.events) and cgroup-v1/memory (memory.oom_control); proc_vmstat(5).
 func oomCounters(self, root string) []string {
 	text, err := os.ReadFile(self)
@@ -40,7 +39,7 @@ func oomCounters(self, root string) []string {
 	return append(out, "/proc/vmstat")
 }
 
-// oomKillsOf reads the line "oom_kill N", which all of these have.
+// oomKillsOf parses the line "oom_kill N", which all of these files have.
 func oomKillsOf(path string) (n uint64, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

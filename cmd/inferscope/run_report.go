@@ -19,7 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// job is one program under watch.
+// job is one run of a program.
 type job struct {
 	path     string
 	args     []string
@@ -31,10 +31,10 @@ type job struct {
 	starved  bool     // it was killed while the kernel killed for want of memory
 }
 
-// place is where the report goes.
+// place is the destination of the report.
 type place struct{ path, format string }
 
-// daemonFlags are what a daemon of our own is told beside the environment and the file, which it reads itself.
+// daemonFlags returns the flags of a temporary daemon; it reads the environment and the settings file itself.
 func (j *job) daemonFlags() []string {
 	var out []string
 	for flag, value := range map[string]string{
@@ -51,8 +51,8 @@ func (j *job) daemonFlags() []string {
 	return out
 }
 
-// place finds where the report goes and in which format: a flag over what the file's name says
-// over the settings. A path that nobody chose is called as its format is.
+// place returns the destination and the format of the report. Precedence: flag, file extension, settings. A default
+// path gets the extension of the format.
 func (g *global) place(f *runFlags, s config.Settings) (place, error) {
 	p := place{path: s.ReportPath, format: s.ReportFormat}
 	_, origins, err := g.origins(f.typed())
@@ -79,7 +79,7 @@ func (g *global) place(f *runFlags, s config.Settings) (place, error) {
 	return p, nil
 }
 
-// supervise runs the program and writes the report; its error is an exitCode once the program has begun.
+// supervise runs the program and writes the report. Once the program has started, the error is its exitCode.
 func (g *global) supervise(ctx context.Context, j *job) (err error) {
 	w, err := g.attach(j)
 	if err != nil {
@@ -124,8 +124,8 @@ func (g *global) supervise(ctx context.Context, j *job) (err error) {
 	return exitCode(codeOf(status))
 }
 
-// probePlace holds the place of the report, so that the program cannot lead it elsewhere, and warns of one that cannot
-// be written to before a long program has run for it.
+// probePlace opens the directory of the report, so that the program cannot redirect it, and warns before a long run if
+// it is not writable.
 func (g *global) probePlace(j *job) {
 	to, err := openGoal(j.out.path, j.as.rights())
 	if err == nil {
@@ -140,7 +140,7 @@ func (g *global) probePlace(j *job) {
 	}
 }
 
-// codeOf makes an exit code of how a program ended, as shells do.
+// codeOf returns the exit code for a wait status, as shells do.
 func codeOf(s unix.WaitStatus) int {
 	if s.Signaled() {
 		return 128 + int(s.Signal())
@@ -148,7 +148,7 @@ func codeOf(s unix.WaitStatus) int {
 	return s.ExitStatus()
 }
 
-// ended says how the program ended, where that was not well.
+// ended reports a program that did not end well.
 func (g *global) ended(j *job, s unix.WaitStatus) {
 	name := format.Clean(filepath.Base(j.args[0]))
 	switch {
@@ -165,7 +165,7 @@ func (g *global) ended(j *job, s unix.WaitStatus) {
 	}
 }
 
-// conclude writes the report of a program that has ended. Ctrl-C ends the waiting for it.
+// conclude writes the report of a program that has ended. Ctrl-C ends the wait for it.
 func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, j *job) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -190,10 +190,10 @@ func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, j *job) e
 	return nil
 }
 
-// endTime is how long the daemon may take to notice that the program has ended.
+// endTime bounds how long the daemon may take to notice that the program has ended.
 const endTime = 3 * time.Second
 
-// awaitEnd waits until the daemon knows that the program has ended, so that the report says how.
+// awaitEnd waits until the daemon has noticed the end of the program, so that the report contains it.
 func awaitEnd(ctx context.Context, c *api.Client, pid uint32) {
 	for end := time.Now().Add(endTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
 		targets, err := c.Targets(ctx)
@@ -210,7 +210,7 @@ func awaitEnd(ctx context.Context, c *api.Client, pid uint32) {
 	}
 }
 
-// warn says what of the recording is not as expected.
+// warn prints warnings about the recording.
 func (g *global) warn(ctx context.Context, w *watcher, rec *recording.Recording) {
 	lines, err := w.warnings(ctx)
 	if err != nil {
@@ -227,7 +227,7 @@ func (g *global) warn(ctx context.Context, w *watcher, rec *recording.Recording)
 	}
 }
 
-// file makes the report and writes it.
+// file writes the report.
 func (g *global) file(ctx context.Context, j *job, rec *recording.Recording) error {
 	if err := g.oneDevice(rec); err != nil {
 		return err
@@ -244,10 +244,10 @@ func (g *global) file(ctx context.Context, j *job, rec *recording.Recording) err
 		return err
 	}
 	defer out.discard()
-	return g.write(ctx, out, j.out.format, g.think(ctx, rec))
+	return g.write(ctx, out, j.out.format, g.analyzed(ctx, rec))
 }
 
-// save keeps a recording whose report could not be written, and says where.
+// save keeps a recording whose report could not be written, and prints its path.
 func (g *global) save(j *job, rec *recording.Recording, why error) error {
 	var tried []error
 	for _, dir := range []string{filepath.Dir(j.out.path), ".", os.TempDir()} {

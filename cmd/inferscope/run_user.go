@@ -13,7 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// account is a user whom a program runs as instead of root.
+// account is the user that a program runs as when inferscope runs as root.
 type account struct {
 	name, home string
 	credential syscall.Credential
@@ -21,7 +21,7 @@ type account struct {
 
 var errNotRoot = errors.New("--user is for root")
 
-// account finds the user of --user, nil where none is given. Under sudo it says how to give one.
+// account looks up the user of --user, nil without one. Under sudo it suggests the flag.
 func (g *global) account(name string) (*account, error) {
 	if name == "" {
 		if who, _ := g.environ.Get("SUDO_USER"); who != "" && who != "root" && os.Geteuid() == 0 {
@@ -74,7 +74,7 @@ func findAccount(name string) (*account, error) {
 	return a, nil
 }
 
-// environ returns an environment with the user's home and name, as su(1) makes it.
+// environ returns env with the user's home and name, as su(1) does.
 func (a *account) environ(environ config.Environment) config.Environment {
 	if a == nil {
 		return environ
@@ -82,7 +82,7 @@ func (a *account) environ(environ config.Environment) config.Environment {
 	return append(environ, "HOME="+a.home, "USER="+a.name, "LOGNAME="+a.name) // of several the last one counts
 }
 
-// rights are those by which files are written for the program's user; nil are those of this process.
+// rights are the credentials for writing files of the program's user; nil: those of this process.
 func (a *account) rights() *syscall.Credential {
 	if a == nil {
 		return nil

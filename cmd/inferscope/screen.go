@@ -12,9 +12,8 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-// styleOf says how to write text to w: as wide as a terminal is, and in colour
-// unless NO_COLOR (no-color.org) or a terminal without colours is set; plain into
-// anything else.
+// styleOf returns the style of text for w: the width of a terminal, and colour unless NO_COLOR (no-color.org) or a
+// terminal without colours is set; plain for anything else.
 func styleOf(w io.Writer, env config.Environment) document.Style {
 	width, ok := terminal(w)
 	if !ok {
@@ -30,7 +29,7 @@ func styleOf(w io.Writer, env config.Environment) document.Style {
 	return document.Style{Width: width, Color: noColor == "" && term != "dumb"}
 }
 
-// terminal returns how many columns w has, and whether it is a terminal at all.
+// terminal returns the width of w in columns and whether w is a terminal.
 func terminal(w io.Writer) (columns int, ok bool) {
 	file, ok := w.(*os.File)
 	if o, is := w.(*output); is {
@@ -46,8 +45,7 @@ func terminal(w io.Writer) (columns int, ok bool) {
 	return int(size.Col), true
 }
 
-// asciiOnly reports whether w is a terminal that shows no more than ASCII, as far as the
-// locale tells (locale(7)); what is no terminal takes everything.
+// asciiOnly reports whether w is a terminal whose locale (locale(7)) supports only ASCII.
 func asciiOnly(w io.Writer, env config.Environment) bool {
 	if _, ok := terminal(w); !ok {
 		return false

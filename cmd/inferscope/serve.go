@@ -34,7 +34,7 @@ Then open the address that it prints: it contains a secret, so other users of ei
 cannot read reports. Append a pid or a name for that process, ?last=30s for the last 30 s.
 Ctrl-C ends it; with ssh -t, the end of the connection does, too.`
 
-// defaultServe is where serve listens: a port that nothing is known to use.
+// defaultServe is the default address of serve. The port has no known use.
 const defaultServe = "127.0.0.1:8345"
 
 func serveCommand(g *global) *cobra.Command {
@@ -50,7 +50,7 @@ func serveCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// pages answers a browser.
+// pages serves the HTTP requests of a browser.
 type pages struct {
 	g      *global
 	secret string
@@ -102,8 +102,8 @@ func (g *global) serve(ctx context.Context, listen string) error {
 	return nil
 }
 
-// handler knows no path without the secret, and no name but this host's: a page of another site whose name was made to
-// point here (DNS rebinding) names its own.
+// handler refuses requests without the secret in the path, and requests for other host names: a foreign page that
+// resolves its own name to this host (DNS rebinding) uses that name.
 func (p *pages) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /"+p.secret+"/{$}", p.list)
@@ -143,7 +143,7 @@ var listPage = template.Must(template.New("targets").Parse(`<!doctype html>
 {{else}}<p>The daemon watches no process; <code>inferscope ps</code> lists those that use a GPU.{{end}}
 `))
 
-// list shows what is watched, and the report where that is one process.
+// list shows the targets, or the report if there is only one.
 func (p *pages) list(w http.ResponseWriter, r *http.Request) {
 	client, err := p.g.dial()
 	if err != nil {
@@ -169,7 +169,7 @@ func (p *pages) list(w http.ResponseWriter, r *http.Request) {
 	_ = listPage.Execute(w, targets) // a browser that goes away needs nothing
 }
 
-// endedLast sorts targets that have ended behind the others.
+// endedLast sorts targets that have ended last.
 func endedLast(t *api.Target) int {
 	if ended(t) {
 		return 1
@@ -177,7 +177,7 @@ func endedLast(t *api.Target) int {
 	return 0
 }
 
-// report makes the page of one process.
+// report serves the report of one process.
 func (p *pages) report(w http.ResponseWriter, r *http.Request) {
 	var stretch api.Window
 	if last := r.URL.Query().Get("last"); last != "" {
@@ -206,7 +206,7 @@ func (p *pages) report(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var page bytes.Buffer // whole, before a word of it is sent: what fails has a status of its own
-	if err := report.HTML(&page, p.g.think(r.Context(), rec)); err != nil {
+	if err := report.HTML(&page, p.g.analyzed(r.Context(), rec)); err != nil {
 		fail(w, err)
 		return
 	}
@@ -214,7 +214,7 @@ func (p *pages) report(w http.ResponseWriter, r *http.Request) {
 	_, _ = page.WriteTo(w)
 }
 
-// find returns the pid that a pid, the name of a process or of a pod means.
+// find resolves a pid, process name or pod name to a pid.
 func (p *pages) find(ctx context.Context, client *api.Client, text string) (uint32, error) {
 	if pid, err := strconv.ParseUint(text, 10, 32); err == nil {
 		return uint32(pid), nil
@@ -226,7 +226,7 @@ func (p *pages) find(ctx context.Context, client *api.Client, text string) (uint
 	return byName(targets, text)
 }
 
-// fail says what went wrong, and what to do.
+// fail serves an error and its hint.
 func fail(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	switch clierror.CodeOf(err) {

@@ -5,8 +5,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// aim takes what requests should keep to.
-func (g *global) aim(slo string) error {
+// setObjective takes the service-level objective of --slo.
+func (g *global) setObjective(slo string) error {
 	if slo == "" {
 		return nil
 	}

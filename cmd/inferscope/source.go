@@ -19,14 +19,14 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/importer"
 )
 
-// The first bytes of files that can be a recording.
+// Magic numbers of files that can hold a recording.
 const (
 	streamMagic = "ISCOPE\r\n"
 	zipMagic    = "PK"
 )
 
-// openSource reads a recording from wherever one can lie: a .isc folder or .isc.zip, a stream as the daemon sends it,
-// a Kineto trace or a SQLite file of Nsight Systems.
+// openSource reads a recording: a .isc folder or .isc.zip, a stream from the daemon, a Kineto trace or a SQLite file of
+// Nsight Systems.
 func (g *global) openSource(ctx context.Context, path string) (*recording.Recording, error) {
 	rec, err := g.readSource(ctx, path)
 	if err == nil {
@@ -42,7 +42,8 @@ func (g *global) openSource(ctx context.Context, path string) (*recording.Record
 	return nil, clierror.New(code, hint, err)
 }
 
-// isArchive reports whether a folder is a recording, whole or not: any other can hold the traces of a program's ranks.
+// isArchive reports whether a folder is a recording, complete or not; other folders may hold the traces of a program's
+// ranks.
 func isArchive(dir string) bool {
 	if strings.HasSuffix(strings.TrimRight(dir, "/"), ".isc") {
 		return true
@@ -51,10 +52,10 @@ func isArchive(dir string) bool {
 	return err == nil
 }
 
-// manifestName is the file that a folder is a recording by.
+// manifestName is the file that identifies a folder as a recording.
 const manifestName = "manifest.json"
 
-// isRecording reports whether there is a recording of InferScope's own at a path, and no file of another tool.
+// isRecording reports whether path is a recording of InferScope rather than a file of another tool.
 func isRecording(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -73,7 +74,7 @@ func isRecording(path string) bool {
 	return bytes.HasPrefix(head[:n], []byte(zipMagic)) || string(head[:n]) == streamMagic
 }
 
-// joinHosts reads the recordings of several hosts as one. How far apart their clocks are is told on stderr too.
+// joinHosts reads the recordings of several hosts as one, and prints the differences of their clocks on stderr.
 func (g *global) joinHosts(ctx context.Context, paths []string) (*recording.Recording, error) {
 	var recs []*recording.Recording
 	for _, path := range paths {
@@ -106,7 +107,7 @@ func (g *global) joinHosts(ctx context.Context, paths []string) (*recording.Reco
 	return rec, nil
 }
 
-// clockText says how far apart two clocks are, and by how much two wall clocks.
+// clockText describes the difference between the clocks of two hosts and between their wall clocks.
 func clockText(c *hosts.Clock) string {
 	text := fmt.Sprintf(
 		"to within %s by %s; the wall clocks differ by %s",
@@ -120,8 +121,8 @@ func clockText(c *hosts.Clock) string {
 	return text
 }
 
-// openSources reads several files as one recording of a program's ranks: recordings of several hosts, or files of other
-// tools.
+// openSources joins several files into one recording of a distributed program: recordings of several hosts, or files of
+// other tools.
 func (g *global) openSources(ctx context.Context, paths []string) (*recording.Recording, error) {
 	if len(paths) == 1 {
 		return g.openSource(ctx, paths[0])

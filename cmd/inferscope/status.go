@@ -54,7 +54,7 @@ func (g *global) status(cmd *cobra.Command, asJSON bool) error {
 	return document.Text(g.stdout, statusPage(&s), styleOf(g.stdout, g.environ))
 }
 
-// watchStatus shows the status until it is interrupted: on a terminal in the same place, else one after the other.
+// watchStatus shows the status repeatedly until interrupted; on a terminal each replaces the one before.
 func (g *global) watchStatus(cmd *cobra.Command, asJSON bool, every time.Duration) error {
 	const home = "\x1b[H\x1b[J" // ECMA-48: CUP and ED
 	if every < 100*time.Millisecond || every > time.Hour {
@@ -112,7 +112,7 @@ func statusPage(s *api.Status) *document.Document {
 	return d
 }
 
-// sensorTable has what each GPU's sensors say now.
+// sensorTable shows the current readings of each GPU's sensors.
 func sensorTable(samples []recording.Sensor) *document.Table {
 	t := &document.Table{Columns: []document.Column{
 		document.Left("GPU", 0), document.Right("Power", 0), document.Right("°C", 0), document.Right("SM clock", 0),
@@ -139,7 +139,7 @@ func sensorTable(samples []recording.Sensor) *document.Table {
 	return t
 }
 
-// addOverhead shows what watching costs each target, and what was done about it.
+// addOverhead adds the overhead of each target and how it was limited.
 func addOverhead(d *document.Document, targets []recording.Overhead) {
 	var f document.Facts
 	for i := range targets {
@@ -194,7 +194,7 @@ func statusFacts(s *api.Status) document.Facts {
 	return f
 }
 
-// keptFacts say what became of recordings on the disk.
+// keptFacts adds the state of recordings on disk.
 func keptFacts(f *document.Facts, k *api.Kept) {
 	text := fmt.Sprintf(
 		"%s on the disk, %s, of %s made",
@@ -225,7 +225,7 @@ func keptFacts(f *document.Facts, k *api.Kept) {
 	}
 }
 
-// times says how often something was.
+// times formats a count: once, 2 times.
 func times(n uint64) string {
 	if n == 1 {
 		return "once"
@@ -233,7 +233,7 @@ func times(n uint64) string {
 	return format.Count(n) + " times"
 }
 
-// failures returns how often something failed, and the reason of the last failure, to go after other text; "" if never.
+// failures describes failures and the reason of the last one, as a suffix; "" if there were none.
 func failures(n uint64, one, many, because string) string {
 	switch n {
 	case 0:
@@ -259,7 +259,7 @@ func sourceTable(s *api.Status) *document.Table {
 	return t
 }
 
-// agentTable shows what records the GPU activity of each process.
+// agentTable lists how the GPU activity of each process is recorded.
 func agentTable(agents []recording.AgentStatus) *document.Table {
 	t := &document.Table{Columns: []document.Column{
 		document.Right("pid", 0),
@@ -284,7 +284,7 @@ func agentTable(agents []recording.AgentStatus) *document.Table {
 	return t
 }
 
-// agentFacts are what agents say of themselves: whole sentences, which a table has no room for.
+// agentFacts returns the messages of agents, which are too long for a table.
 func agentFacts(agents []recording.AgentStatus) (f document.Facts) {
 	for i := range agents {
 		a := &agents[i]
@@ -296,5 +296,5 @@ func agentFacts(agents []recording.AgentStatus) (f document.Facts) {
 	return f
 }
 
-// memory writes a size from the API, which is not negative.
+// memory formats a size from the API, which is not negative.
 func memory(n int64) string { return format.Size(uint64(max(0, n))) }

@@ -103,7 +103,7 @@ func targetTable(targets []api.Target) *document.Table {
 	return t
 }
 
-// command returns a command line for a table: of the program, its name alone.
+// command shortens a command line for a table to the base name of the program and its arguments.
 func command(cmdline, comm string) string {
 	program, rest, _ := strings.Cut(format.Clean(cmdline), " ")
 	if program == "" {
@@ -112,7 +112,7 @@ func command(cmdline, comm string) string {
 	return strings.TrimSpace(path.Base(program) + " " + rest)
 }
 
-// roleNames counts the roles of a target's processes: API server, engine, 2 workers.
+// roleNames lists the roles of a target's processes with counts: API server, engine, 2 workers.
 func roleNames(roles map[uint32]string) string {
 	count := map[string]uint64{}
 	for _, r := range roles {
@@ -129,5 +129,5 @@ func roleNames(roles map[uint32]string) string {
 	return strings.Join(out, ", ")
 }
 
-// seconds writes a number of seconds from the API.
+// seconds formats a number of seconds from the API.
 func seconds(s float64) string { return format.Span(uint64(max(0, s) * 1e9)) }

@@ -30,7 +30,7 @@ threads and kernels.
 Keys: arrows, PgUp, PgDn, Home, End move; Enter opens, Esc goes back; F4 or \ filters; F6 or > chooses the order, I
 turns it round; Z pauses; F1 or h explains; q or F10 quits.`
 
-// What top looks at.
+// Intervals and limits of top.
 const (
 	topWindow    = 10 * time.Second // of each target, for the table
 	detailWindow = time.Minute      // for the second screen
@@ -126,7 +126,7 @@ func (g *global) topOnce(ctx context.Context, w *looker, f *topFlags) error {
 	return document.Text(g.stdout, d, styleOf(g.stdout, g.environ))
 }
 
-// snapshot is what one look found.
+// snapshot is the result of one refresh.
 type snapshot struct {
 	Kind    string      `json:"kind"`   // "inferscope.top"
 	Schema  int         `json:"schema"` // 1: within one schema fields are only added
@@ -140,7 +140,7 @@ type snapshot struct {
 	err    error
 }
 
-// topTarget is a line of the table.
+// topTarget is a row of the table.
 type topTarget struct {
 	PID     uint32          `json:"pid"`
 	Comm    string          `json:"comm"`
@@ -153,7 +153,7 @@ type topTarget struct {
 	Error   string          `json:"error,omitempty"`    // why it is missing
 }
 
-// looker fetches and analyzes what top shows.
+// looker fetches and analyzes the data of top.
 type looker struct {
 	client *api.Client
 	margin uint64
@@ -163,7 +163,7 @@ type looker struct {
 	took time.Duration // the last look
 }
 
-// ask is what a look is to find.
+// ask is what a refresh fetches.
 type ask struct {
 	number int
 	before *snapshot
@@ -171,7 +171,7 @@ type ask struct {
 	wait   time.Duration // before it; 0: at once
 }
 
-// targets asks for everything that needs no recording.
+// targets fetches everything that needs no recording.
 func (w *looker) targets(ctx context.Context) *snapshot {
 	s := &snapshot{Kind: "inferscope.top", Schema: 1, Window: topWindow.Seconds(), Targets: []topTarget{}}
 	status, err := w.client.Status(ctx)
@@ -206,7 +206,7 @@ func (w *looker) targets(ctx context.Context) *snapshot {
 	return s
 }
 
-// glance looks at what a target did in the last seconds.
+// glance fetches and analyzes the last seconds of a target.
 func (w *looker) glance(ctx context.Context, t *topTarget) {
 	m, err := w.model(ctx, t.PID, topWindow)
 	if err != nil {
@@ -225,7 +225,7 @@ func (w *looker) model(ctx context.Context, pid uint32, last time.Duration) (*re
 	return report.NewWith(rec, report.Options{ClockMargin: w.margin}), nil
 }
 
-// all looks at every target.
+// all refreshes every target.
 func (w *looker) all(ctx context.Context) *snapshot {
 	s := w.targets(ctx)
 	for i := range s.Targets {
@@ -236,8 +236,8 @@ func (w *looker) all(ctx context.Context) *snapshot {
 	return s
 }
 
-// next waits until it is time, and looks again: at one target in turn, whose recording costs most, and at the one whose
-// screen is open. Of the others it keeps what was seen before.
+// next waits until the next refresh is due and fetches one target in turn, because recordings are expensive, and the
+// one that is open in the detail view. The others keep their previous values.
 func (w *looker) next(ctx context.Context, a ask) *snapshot {
 	if a.wait > 0 {
 		w.mu.Lock()
@@ -275,7 +275,7 @@ func (w *looker) next(ctx context.Context, a ask) *snapshot {
 	return s
 }
 
-// keep takes over what was seen of targets before.
+// keep copies the previous values of targets that were not refreshed.
 func (s *snapshot) keep(before *snapshot) {
 	if before == nil {
 		return
@@ -289,7 +289,7 @@ func (s *snapshot) keep(before *snapshot) {
 	}
 }
 
-// show makes the second screen.
+// show renders the detail view.
 func (s *snapshot) show(m *report.Model, err error) {
 	if err != nil {
 		s.detail = &document.Document{}

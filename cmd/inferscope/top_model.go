@@ -15,7 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-// mode is which screen top shows.
+// mode is the current view of top.
 type mode int
 
 const (
@@ -25,7 +25,7 @@ const (
 	filterMode // the list, while a filter is typed
 )
 
-// order is by what the list is sorted.
+// order is the sort key of the list.
 type order int
 
 const (
@@ -40,7 +40,7 @@ const (
 
 var orderNames = [orders]string{"idle GPU", "iterations", "cost", "pid", "name", "requests"}
 
-// topModel is the state of top. bubbletea gives it keys and snapshots, one at a time.
+// topModel is the state of top. bubbletea passes it keys and snapshots one at a time.
 type topModel struct {
 	look          func(*topModel) tea.Cmd // fetches the next snapshot
 	color, ascii  bool
@@ -64,10 +64,10 @@ func newTopModel(color, ascii bool) *topModel {
 	return &topModel{color: color, ascii: ascii, width: 80, height: 24}
 }
 
-// Init asks for the first snapshot.
+// Init requests the first snapshot.
 func (m *topModel) Init() tea.Cmd { return m.look(m) }
 
-// Update takes a key, a new size or a snapshot.
+// Update handles a key, a resize or a snapshot.
 func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -80,7 +80,7 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// take shows what was found, and asks for the next.
+// take stores a snapshot and requests the next.
 func (m *topModel) take(s *snapshot) tea.Cmd {
 	if s.number != m.asked {
 		return nil
@@ -98,14 +98,14 @@ func (m *topModel) take(s *snapshot) tea.Cmd {
 	return m.ask(false)
 }
 
-// ask has the targets looked at again.
+// ask requests a refresh.
 func (m *topModel) ask(hurry bool) tea.Cmd {
 	m.asked++
 	m.hurry = hurry
 	return m.look(m)
 }
 
-// key does what a key asks for.
+// key handles a key.
 func (m *topModel) key(k string) tea.Cmd {
 	if k == "ctrl+c" {
 		return tea.Quit
@@ -148,7 +148,7 @@ func (m *topModel) key(k string) tea.Cmd {
 	return nil
 }
 
-// close goes back to the list; the look that is under way is of the second screen, and is answered all the same.
+// close returns to the list. A refresh of the detail view that is under way is still answered.
 func (m *topModel) close() {
 	m.mode, m.open, m.first = listMode, 0, 0
 	if m.last != nil {
@@ -156,7 +156,7 @@ func (m *topModel) close() {
 	}
 }
 
-// typed adds to the filter.
+// typed appends to the filter.
 func (m *topModel) typed(k string) {
 	switch r := []rune(m.filter); {
 	case k == "enter":
@@ -172,7 +172,7 @@ func (m *topModel) typed(k string) {
 	}
 }
 
-// move handles the keys that move, and those of the list.
+// move handles the cursor keys and the keys of the list.
 func (m *topModel) move(k string) {
 	page := max(1, m.body()-1)
 	step := map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "space": page, "home": -1 << 20, "end": 1 << 20}[k]
@@ -207,7 +207,7 @@ func (m *topModel) move(k string) {
 	}
 }
 
-// rows are the targets that the filter lets through, in order.
+// rows returns the targets that match the filter, in order.
 func (m *topModel) rows() []topTarget {
 	if m.last == nil {
 		return nil
@@ -246,7 +246,7 @@ func (o order) compare(a, b *topTarget) int {
 	return cmp.Compare(a.PID, b.PID)
 }
 
-// busy is for sorting: what is not known comes last.
+// busy is the sort key for GPU use; unknown sorts last.
 func (t *topTarget) busy() float64 {
 	if t.Now == nil || !t.Now.Recorded {
 		return 2
@@ -278,7 +278,7 @@ func (t *topTarget) cost() float64 {
 	return *t.Cost
 }
 
-// cells are the words of a line.
+// cells returns the columns of a row.
 type cells struct{ pid, name, busy, part, share, rate, requests, first, cost, finding string }
 
 func (t *topTarget) cells() cells {
@@ -320,20 +320,20 @@ func (t *topTarget) cells() cells {
 	return c
 }
 
-// Lines around the body of a screen.
+// Lines above and below the body of a view.
 const (
 	headLines = 3 // title, empty, header of the table
 	footLines = 1
 	noteLines = 1 // under the list: what to change first in the chosen target
 )
 
-// wide is from how many columns on the list has a column for what to change.
+// wide is the terminal width from which the list has a column for the suggested change.
 const wide = 110
 
-// body is how many lines the body of the screen has.
+// body returns the height of the body.
 func (m *topModel) body() int { return max(1, m.height-headLines-noteLines-footLines) }
 
-// View draws the screen.
+// View renders the current view.
 func (m *topModel) View() tea.View {
 	lines := m.lines()
 	for len(lines) < m.height-footLines {
@@ -359,7 +359,7 @@ func (m *topModel) lines() []string {
 	return append(out, m.list()...)
 }
 
-// title is the first line: what the daemon does, and what that costs.
+// title is the first line: the state of the daemon and its overhead.
 func (m *topModel) title() string {
 	if m.last == nil {
 		return "inferscope top"
@@ -429,10 +429,10 @@ func (m *topModel) list() []string {
 	return append(out, m.cut(note))
 }
 
-// roomy is from how many columns on the list has iterations beside requests.
+// roomy is the terminal width from which the list shows iterations beside requests.
 const roomy = 100
 
-// row lays out a line for the width of the screen. Columns of requests are there where a target serves any.
+// row formats a row for the width of the terminal. The columns of requests exist if any target serves requests.
 func (m *topModel) row(c cells, serving bool) string {
 	width := 20
 	if serving && m.width < roomy {
@@ -463,7 +463,7 @@ func (m *topModel) row(c cells, serving bool) string {
 	return line + strings.Repeat(" ", max(0, m.width-len([]rune(line))))
 }
 
-// detail is the second screen as lines.
+// detail returns the lines of the detail view.
 func (m *topModel) detail() []string {
 	if m.last.detail == nil {
 		return []string{fmt.Sprintf("looking at the last minute of pid %d ...", m.open)}
@@ -475,7 +475,7 @@ func (m *topModel) detail() []string {
 	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 }
 
-// topKeys is the screen of help, for 80 columns.
+// topKeys is the help view, for 80 columns.
 const topKeys = `GPU%      share of the time seen in which a GPU ran something
 MOST OF   where most of the other time goes: what the GPU waits for, or copies
 ITER/S    iterations a second, as the report finds them
@@ -497,7 +497,7 @@ at in turn, so that looking takes at most a tenth of a CPU.`
 
 func (m *topModel) help() []string { return strings.Split(topKeys, "\n") }
 
-// scroll is what of many lines is on the screen.
+// scroll returns the visible lines.
 func (m *topModel) scroll(lines []string) []string {
 	room := m.height - footLines - 2
 	m.first = max(0, min(m.first, len(lines)-room))

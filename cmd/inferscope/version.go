@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/version"
 )
 
-// versions is the JSON form of version.
+// versions is the JSON output of version.
 type versions struct {
 	Client version.Info `json:"client"`
 	Daemon *api.Version `json:"daemon,omitempty"` // missing where none answers
@@ -29,7 +29,7 @@ func versionCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// version succeeds without a daemon: the client's version is known in any case.
+// version succeeds without a daemon, because the client's version is always known.
 func (g *global) version(ctx context.Context, asJSON bool) error {
 	v := versions{Client: version.Get()}
 	daemon, err := g.daemonVersion(ctx)

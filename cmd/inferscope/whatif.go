@@ -35,7 +35,7 @@ A function goes with all that it calls. A cause of requests (queueing, kv-cache,
 token would come without that time, if all else took as long. --workers sets how many times as many workers share the work of --without
 worker. Names may hold * and ?. Flags can be repeated; all changes apply together.`
 
-// whatifRows is how many rows of a table a person is shown; JSON has all.
+// whatifRows is the number of rows of a table on the screen; JSON has all.
 const whatifRows = 20
 
 // whatifFlags are the flags of whatif as they were typed.
@@ -108,7 +108,7 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 	return nil
 }
 
-// isFile reports whether an argument is about a recording: there is such a file, or it looks like the name of one.
+// isFile reports whether an argument names a recording: the file exists, or the name looks like one.
 func isFile(name string) bool {
 	if _, err := os.Stat(name); err == nil {
 		return true
@@ -117,7 +117,7 @@ func isFile(name string) bool {
 		slices.Contains([]string{".isc", ".zip", ".json", ".gz", ".sqlite"}, filepath.Ext(name))
 }
 
-// named quotes the names that changes are about.
+// named returns the quoted patterns of the edits.
 func named(edits []whatif.Edit) string {
 	var out []string
 	for _, e := range edits {
@@ -126,7 +126,7 @@ func named(edits []whatif.Edit) string {
 	return strings.Join(out, " or ")
 }
 
-// edits reads the changes in the order of their flags.
+// edits parses the edits in the order of their flags.
 func (f *whatifFlags) edits() ([]whatif.Edit, error) {
 	var out []whatif.Edit
 	for _, group := range []struct {
@@ -150,7 +150,7 @@ func (f *whatifFlags) edits() ([]whatif.Edit, error) {
 	return out, nil
 }
 
-// recordingFor reads the file that is named, or asks the daemon.
+// recordingFor reads the named file, or fetches a recording from the daemon.
 func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string) (*recording.Recording, error) {
 	if len(args) == 1 && isFile(args[0]) {
 		if f.pid != 0 {

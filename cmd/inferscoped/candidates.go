@@ -14,7 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// candidates lists the processes that use a GPU, without a daemon: as the API's /v1/candidates does.
+// candidates lists the processes that use a GPU, as /v1/candidates of the API does, without a daemon.
 func candidates(p process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "candidates",

@@ -16,15 +16,14 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/confine"
 )
 
-// needed are the capabilities of all parts of the daemon; docs/gpu-agent.md says which part needs which.
+// needed lists the capabilities of all parts of the daemon; docs/gpu-agent.md lists them by part.
 var needed = []cap.Value{
 	cap.BPF, cap.PERFMON, cap.SYS_PTRACE, cap.DAC_READ_SEARCH, cap.CHECKPOINT_RESTORE,
 	cap.SYS_NICE, // real-time priority while a thread of the target is stopped
 	cap.SYSLOG,   // addresses in /proc/kallsyms where kptr_restrict is 1
 }
 
-// confined gives up what this daemon does not need before it watches anything: root's other capabilities, and system
-// calls that nothing here makes.
+// confined drops the capabilities and system calls that this daemon does not need, before it attaches to anything.
 func confined(f *flags) error {
 	if err := errors.Join(confine.Capabilities(kept(f)...), confine.Syscalls()); err != nil {
 		return fmt.Errorf("giving up what the daemon does not need: %w", err)
@@ -32,7 +31,7 @@ func confined(f *flags) error {
 	return nil
 }
 
-// kept are the capabilities that a daemon with these flags keeps, if it has them.
+// kept returns the capabilities that a daemon with these flags keeps, if it has them.
 func kept(f *flags) []cap.Value {
 	keep := slices.Clone(needed)
 	if perfOnly(f.probeMode) {
@@ -49,7 +48,7 @@ func kept(f *flags) []cap.Value {
 	return keep
 }
 
-// perfOnly reports whether probes are attached by perf events alone, which takes CAP_SYS_ADMIN: so asked, or on a
+// perfOnly reports whether probes are attached only by perf events, which takes CAP_SYS_ADMIN: by a flag, or on a
 // kernel before 6.6.
 func perfOnly(mode string) bool {
 	if mode == "perf" {
@@ -59,7 +58,7 @@ func perfOnly(mode string) bool {
 	return host.Of(feature.UprobeMulti).Answer == feature.No
 }
 
-// foreign reports whether a file is to be made in somebody else's folder.
+// foreign reports whether a file is to be created in another user's folder.
 func foreign(path string) bool {
 	if path == "" {
 		return false
@@ -76,7 +75,7 @@ func foreign(path string) bool {
 	}
 }
 
-// recorderConfined is for the process that keeps and uploads recordings: it looks into no other process, and writes in
+// recorderConfined confines the process that stores and uploads recordings: it inspects no other process and writes to
 // one folder.
 func recorderConfined(dir string) error {
 	keep := []cap.Value{}

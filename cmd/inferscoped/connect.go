@@ -26,10 +26,10 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// self is this program, even where its file was replaced or deleted.
+// self is this program, even if its file was replaced or deleted.
 const self = "/proc/self/exe"
 
-// connect tells cfg how to reach the kernel.
+// connect adds the event sources to cfg.
 func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap.Logger) {
 	options := cudaapi.Options{
 		Mode: f.mode(), AllCalls: f.allCalls, Keep: f.shown(), Launches: f.gpu.launchMode(),
@@ -60,7 +60,8 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		if activity != nil {
 			sources = append(sources, activity)
 		}
-		// The kernel takes as long to verify the programs for requests as all others: beside them.
+		// Verifying the programs for requests takes the kernel as long as all others together, so it is done in
+		// parallel.
 		served := make(chan []daemon.Source, 1)
 		if f.requests {
 			go func() { served <- requests(f, linkHolder, source.Mode(), logger) }()
@@ -89,8 +90,8 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 	}
 }
 
-// waits makes the sources of why threads wait, which remember it for as long as events are kept; without scheduling the
-// daemon goes on.
+// waits creates the sources of scheduling and wait reasons, which keep their state as long as events are kept. Without
+// them the daemon continues.
 func waits(rings *ring.Rings, f *flags, logger *zap.Logger) []daemon.Source {
 	host := pressure.New(pressure.Options{Keep: f.keep})
 	source, err := sched.New(rings, sched.Options{Keep: f.shown()})
@@ -101,7 +102,7 @@ func waits(rings *ring.Rings, f *flags, logger *zap.Logger) []daemon.Source {
 	return []daemon.Source{host, source}
 }
 
-// samples makes the source of CPU samples; without it the daemon goes on.
+// samples creates the source of CPU samples. Without it the daemon continues.
 func samples(opts profile.Options) daemon.Source {
 	source, err := profile.New(opts)
 	if err != nil {
@@ -111,7 +112,7 @@ func samples(opts profile.Options) daemon.Source {
 	return source
 }
 
-// allocations makes the source of what frameworks allocate; without it the daemon goes on.
+// allocations creates the source of framework allocations. Without it the daemon continues.
 func allocations(
 	rings *ring.Rings,
 	linkHolder *uprobe.LinkHolder,
@@ -131,7 +132,7 @@ func allocations(
 	return []daemon.Source{source}
 }
 
-// requests makes the source of the requests that targets serve; without it the daemon goes on.
+// requests creates the source of requests. Without it the daemon continues.
 func requests(f *flags, linkHolder *uprobe.LinkHolder, mode uprobe.Mode, logger *zap.Logger) []daemon.Source {
 	content, err := f.content.content()
 	var source *request.Source

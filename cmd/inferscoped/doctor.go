@@ -21,7 +21,7 @@ thing that is not there, what is lost without it and how to get it. It changes n
 Exit codes: 0 it works here, maybe with limits; 3 no such process; 4 a permission is
 missing; 5 the kernel lacks something.`
 
-// examine is the command doctor.
+// examine runs the doctor command.
 func examine(p process, f *flags) *cobra.Command {
 	var pid int
 	var asJSON bool
@@ -51,10 +51,10 @@ func examine(p process, f *flags) *cobra.Command {
 	return cmd
 }
 
-// code ends this program with an exit code; what there is to say has been said.
+// code is an error that ends this program with an exit code, without a message.
 type code clierror.Code
 
-// Error says the code, for logs.
+// Error implements error, for logs.
 func (c code) Error() string { return "exit code " + strconv.Itoa(int(c)) }
 
 func (p process) tell(d *doctor.Diagnosis, asJSON bool) error {
@@ -77,7 +77,7 @@ func (p process) tell(d *doctor.Diagnosis, asJSON bool) error {
 	return nil
 }
 
-// screen returns how wide the terminal is, 0 where there is none, and whether to use colour (no-color.org).
+// screen returns the width of the terminal (0: none) and whether to use colour (no-color.org).
 func (p process) screen() (width int, color bool) {
 	f, ok := p.stdout.(*os.File)
 	if !ok {

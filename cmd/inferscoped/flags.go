@@ -21,7 +21,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Bounds of what can be asked for.
+// Limits of flag values.
 const (
 	maxTargets    = 64      // each is a series of its own in metrics
 	maxPID        = 1 << 22 // PID_MAX_LIMIT of 64-bit kernels
@@ -121,8 +121,8 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.BoolVar(&f.exitWithTarget, "exit-with-target", false, "stop when all watched processes are gone")
 }
 
-// settings takes flags over the environment over the file over defaults. It also says
-// what of them does nothing.
+// settings merges the settings. Precedence: flags, environment, file, defaults. It also returns the settings that have
+// no effect.
 func (f *flags) settings(cmd *cobra.Command, environ config.Environment) (config.Settings, []string, error) {
 	typed := map[string]string{}
 	if cmd.Flags().Changed("trace-size-mb") {
@@ -148,8 +148,7 @@ func (f *flags) settings(cmd *cobra.Command, environ config.Environment) (config
 	return s, slices.Concat(environ.Warnings(), file.Warnings), err
 }
 
-// users returns whose settings file is heeded: root's, the daemon's own user's, and
-// that of the person who typed sudo.
+// users returns the owners whose settings files are read: root, the daemon's user, and the user who called sudo.
 func users(environ config.Environment) []uint32 {
 	out := []uint32{0, uint32(os.Geteuid())}
 	text, _ := environ.Get("SUDO_UID")
@@ -159,7 +158,7 @@ func users(environ config.Environment) []uint32 {
 	return out
 }
 
-// config checks the flags and makes of them what the daemon needs.
+// config checks the flags and returns the configuration of the daemon.
 func (f *flags) config(s config.Settings) (daemon.Config, error) {
 	var cfg daemon.Config
 	if err := f.check(); err != nil {
@@ -243,14 +242,14 @@ func (f *flags) check() error {
 	return f.gpu.check()
 }
 
-// shown is for how long recordings show what has ended: they begin up to f.keep before the end of their target, and are
-// served for as long after it.
+// shown is how long an ended target stays visible: a recording begins up to f.keep before its end, and is served for as
+// long after it.
 func (f *flags) shown() time.Duration { return 2 * f.keep }
 
 // discovers reports whether the daemon finds its targets itself.
 func (f *flags) discovers() bool { return f.discover || len(f.pids) == 0 && !f.onRequest }
 
-// mode returns how probes are to be attached; "" means the best that works.
+// mode returns how probes are attached; "" selects the best mode that works.
 func (f *flags) mode() uprobe.Mode {
 	if f.probeMode == "auto" {
 		return ""
@@ -258,7 +257,7 @@ func (f *flags) mode() uprobe.Mode {
 	return uprobe.Mode(f.probeMode)
 }
 
-// onOff is a flag that is on or off.
+// onOff is a flag with the values on and off.
 type onOff bool
 
 // String returns on or off.
@@ -269,7 +268,7 @@ func (v *onOff) String() string {
 	return "off"
 }
 
-// Set takes on, off and what a bool may be.
+// Set accepts on, off and the values of a bool.
 func (v *onOff) Set(text string) error {
 	switch text {
 	case "on", "true", "1":
@@ -282,5 +281,5 @@ func (v *onOff) Set(text string) error {
 	return nil
 }
 
-// Type returns what the value is called in help.
+// Type returns the name of the value in help.
 func (v *onOff) Type() string { return "on|off" }

@@ -53,7 +53,7 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 	)
 }
 
-// options are f's settings.
+// options returns the settings of f.
 func (f *gpuFlags) options() gpu.Options {
 	return gpu.Options{
 		Mode:   gpu.Mode(f.mode),
@@ -66,19 +66,19 @@ func (f *gpuFlags) options() gpu.Options {
 	}
 }
 
-// prefer heeds cuda_version: the CUPTI of that toolkit is tried first where the program maps none
-// and nobody has named one. The path is the program's, and one that is not there is passed over.
+// prefer applies cuda_version: the CUPTI of that toolkit is tried first if the program maps none and no path is set.
+// The path is in the program's mount namespace; a missing one is skipped.
 func (f *gpuFlags) prefer(version string) {
 	if version != "" && f.cupti == "" {
 		f.cupti = "/usr/local/cuda-" + version + "/extras/CUPTI/lib64/libcupti.so"
 	}
 }
 
-// check finds what is wrong with the flags, before anything is started.
+// check validates the flags before anything starts.
 func (f *gpuFlags) check() error { return f.options().Check() }
 
-// source makes the source of GPU activity; nil where none is wanted. What keeps agents from
-// being brought in at all is said, and the daemon goes on without them.
+// source creates the source of GPU activity; nil if it is off. If agents cannot be injected, the daemon logs the reason
+// and continues.
 func (f *gpuFlags) source(
 	source *cudaapi.Source,
 	linkHolder *uprobe.LinkHolder,
@@ -105,7 +105,7 @@ func (f *gpuFlags) source(
 	return gpu.New(options)
 }
 
-// blind says why the calls of p are not seen; nil where they are.
+// blind returns why the calls of p are not observable, or nil.
 func blind(p *proc.Process, source *cudaapi.Source, linkHolder *uprobe.LinkHolder) error {
 	if err := linkHolder.Err(); err != nil {
 		return fmt.Errorf("no CUDA call is seen any more: %w; restart the daemon", err)
@@ -113,7 +113,7 @@ func blind(p *proc.Process, source *cudaapi.Source, linkHolder *uprobe.LinkHolde
 	return source.Unseen(p)
 }
 
-// injector makes what brings agents into processes.
+// injector creates the part that injects agents.
 func injector(linkHolder *uprobe.LinkHolder) (*gpu.AgentInjector, error) {
 	loader, err := inject.NewApart([]string{self}, inject.Options{LinkHolder: linkHolder})
 	if err != nil {
@@ -122,7 +122,7 @@ func injector(linkHolder *uprobe.LinkHolder) (*gpu.AgentInjector, error) {
 	return gpu.NewAgentInjector(loader)
 }
 
-// launchMode says when launches are probed until the source of GPU activity knows better.
+// launchMode returns when launches are probed before the source of GPU activity sets it.
 func (f *gpuFlags) launchMode() cudaapi.LaunchMode {
 	switch gpu.Mode(f.mode) {
 	case gpu.Off:
@@ -133,10 +133,10 @@ func (f *gpuFlags) launchMode() cudaapi.LaunchMode {
 	return cudaapi.LaunchesWindows
 }
 
-// launches turns probes on launches on and off for the source of GPU activity.
+// launches switches launch probes on and off for the source of GPU activity.
 type launches struct{ *cudaapi.Source }
 
-// SetLaunches changes when launches of a process are probed.
+// SetLaunches sets when launches of a process are probed.
 func (l launches) SetLaunches(p proc.ID, mode gpu.LaunchMode) {
 	modes := map[gpu.LaunchMode]cudaapi.LaunchMode{
 		gpu.LaunchesOff:     cudaapi.LaunchesOff,

@@ -10,8 +10,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// linkHolder starts the process that holds the probes. It ends when this one has. Without it there is no daemon: one
-// that is killed would leave probes in its targets.
+// linkHolder starts the process that holds the probe links and ends with the daemon. The daemon needs it: if it were
+// killed, its probes would stay in the targets.
 func linkHolder(logger *zap.Logger, command string) (*uprobe.LinkHolder, error) {
 	k, err := uprobe.StartLinkHolder([]string{command})
 	if err != nil {
@@ -27,7 +27,7 @@ func linkHolder(logger *zap.Logger, command string) (*uprobe.LinkHolder, error) 
 	return k, nil
 }
 
-// linkHolderFault says what to do about err, why this program could not be started once more.
+// linkHolderFault adds a hint to the error of a link holder that could not be started.
 func linkHolderFault(err error) error {
 	advice := func(code clierror.Code, hint string) error { return clierror.New(code, hint, err) }
 	switch {

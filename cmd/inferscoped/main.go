@@ -47,7 +47,7 @@ func main() {
 	}))
 }
 
-// helpers are what this program starts itself as, by the first argument.
+// helpers are the helper processes that this program can be started as, by the first argument.
 func helpers() map[string]func([]string) error {
 	return map[string]func([]string) error{
 		profile.HelperArgument: profile.RunHelper, inject.HelperArgument: inject.RunHelper,
@@ -56,13 +56,12 @@ func helpers() map[string]func([]string) error {
 	}
 }
 
-// niceness is that of all threads: where the CPUs are overcommitted, rings that wait
-// for their turn run over. What the daemon takes of a CPU is bounded; what can wait, the
-// unwinder, is a process of its own behind everybody.
+// niceness is set for all threads: on overcommitted CPUs, ring buffers overflow while their reader waits. The CPU use
+// of the daemon is bounded, and the unwinder, which can wait, is a separate process of low priority.
 const niceness = -10
 
-// inFront sets the niceness of the threads that there are; others inherit it. Without
-// CAP_SYS_NICE the daemon takes its turn, and counts what it loses by that.
+// inFront sets the niceness of the existing threads; new ones inherit it. Without CAP_SYS_NICE the daemon runs at
+// normal priority and counts what it loses.
 func inFront() {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -75,12 +74,12 @@ func inFront() {
 	}
 }
 
-// process is what the operating system gives a program.
+// process is the environment of a program.
 type process struct {
 	args           []string
 	environ        []string
 	stdout, stderr io.Writer
-	// confine gives up rights for good, for the whole process; nil in tests that run the daemon within their own
+	// confine drops capabilities for the whole process, irrevocably; nil in tests that run the daemon in their own
 	// process.
 	confine func(*flags) error
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Variables of OpenTelemetry's that are heeded.
+// Environment variables of OpenTelemetry that are used.
 const (
 	endpointEnv = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	headersEnv  = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -36,7 +36,7 @@ func (f *otlpFlags) register(set *pflag.FlagSet, environ config.Environment) {
 		"add names of before semantic conventions 1.37: gen_ai.system, gen_ai.usage.prompt_tokens, llm.request.type")
 }
 
-// options returns where to send what; nil: nowhere.
+// options returns the export settings; nil if nothing is exported.
 func (f *otlpFlags) options(environ config.Environment) (*push.Options, error) {
 	if f.sample < 0 || f.sample > 1 || math.IsNaN(f.sample) {
 		return nil, clierror.New(
@@ -56,7 +56,7 @@ func (f *otlpFlags) options(environ config.Environment) (*push.Options, error) {
 	return &push.Options{Endpoint: endpoint, Share: f.sample, Legacy: f.legacy}, nil
 }
 
-// warnings explains what keeps data from the receiver, or sends it in another form than was asked for.
+// warnings returns why data is not exported, or not in the requested form.
 func (f *otlpFlags) warnings(environ config.Environment, requests bool) []string {
 	var out []string
 	if f.endpoint == "" {

@@ -43,7 +43,7 @@ type recordFlags struct {
 	node     string
 }
 
-// minQuotaMB is room for a stretch that is being written, and some that are kept.
+// minQuotaMB has room for the part that is being written and some that are kept.
 const minQuotaMB = 100
 
 func (f *recordFlags) register(set *pflag.FlagSet) {
@@ -135,7 +135,7 @@ func (f *recordFlags) check() error {
 	return err
 }
 
-// destination returns where recordings are uploaded to; nil where they are not.
+// destination returns where recordings are uploaded; nil if they are not.
 func (f *recordFlags) destination(environ config.Environment) (*fleet.UploadConfig, error) {
 	if f.upload == "" {
 		return nil, nil
@@ -172,7 +172,7 @@ func (f *recordFlags) destination(environ config.Environment) (*fleet.UploadConf
 	return u, nil
 }
 
-// connect has the daemon keep recordings, where that is asked for.
+// connect configures the daemon to store recordings, if requested.
 func (f *recordFlags) connect(cfg *daemon.Config, s config.Settings, environ config.Environment, logger *zap.Logger) {
 	if f.dir == "" {
 		return
@@ -201,7 +201,7 @@ func (f *recordFlags) connect(cfg *daemon.Config, s config.Settings, environ con
 	}
 }
 
-// triggers reads the settings of the flight recorder.
+// triggers parses the settings of the flight recorder.
 func triggers(s config.Settings) (t fleet.Triggers, err error) {
 	t = fleet.Triggers{Exit: s.TriggerExit, PerDay: s.TriggerPerDay}
 	for _, one := range []struct {
@@ -223,8 +223,8 @@ func triggers(s config.Settings) (t fleet.Triggers, err error) {
 	return t, nil
 }
 
-// think finds out what a stretch says, by the analysis that reports rest on.
-func think(rec *recording.Recording) fleet.Facts {
+// analyze finds what a recording shows, by the same analysis as reports.
+func analyze(rec *recording.Recording) fleet.Facts {
 	r := analysis.Run(rec)
 	f := fleet.Facts{Idle: map[string]uint64{}}
 	if it := r.Diagnosis.Iterations; it != nil {
@@ -251,10 +251,10 @@ func think(rec *recording.Recording) fleet.Facts {
 	return f
 }
 
-// maxRead bounds the memory that a recording takes when it is read for its small tables, in bytes.
+// maxRead bounds the memory for reading a recording to make its small tables, in bytes.
 const maxRead = 512 << 20
 
-// tables makes the small tables of a recording that rest on its analysis. One that is too large to be read has none.
+// tables makes the small tables of a recording from its analysis. A recording that is too large to be read has none.
 func tables(ctx context.Context, folder string, r fleet.Row) ([]fleet.SmallTable, error) {
 	rec, err := archive.ReadContext(ctx, folder, archive.LimitsFor(maxRead))
 	if err != nil {
@@ -276,7 +276,7 @@ func jsonLines(ctx context.Context, folder string, out io.Writer) error {
 	return format.Write(out, rec)
 }
 
-// recorderHelper is the process that keeps recordings.
+// recorderHelper is the helper process that stores recordings.
 func recorderHelper([]string) error {
 	runtime.GOMAXPROCS(1) // it has time
 	helper.Record.Take()
@@ -290,7 +290,7 @@ func recorderHelper([]string) error {
 		os.Stdout,
 		logger,
 		func(w *fleet.Worker, dir string) {
-			w.SetThink(think)
+			w.SetThink(analyze)
 			w.SetTables(tables)
 			w.SetLines(jsonLines)
 			if err := recorderConfined(dir); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// start runs the daemon that the flags ask for.
+// start runs the daemon with these flags.
 func start(cmd *cobra.Command, p process, f *flags) error {
 	settings, warnings, err := f.settings(cmd, p.environ)
 	if err != nil {
@@ -71,8 +71,8 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	return daemon.Run(cmd.Context(), cfg, logger)
 }
 
-// oneGPU refuses a process that could see several GPUs where single_gpu is set. It reads of the process's environment
-// only as much as it needs: that memory is the process's own.
+// oneGPU refuses a process that could see several GPUs if single_gpu is set. It reads a bounded part of the process's
+// environment, because the process controls that memory.
 func oneGPU(s config.Settings, pids []int) error {
 	if !s.SingleGPU {
 		return nil
@@ -99,7 +99,7 @@ func oneGPU(s config.Settings, pids []int) error {
 
 const visibleDevices = "CUDA_VISIBLE_DEVICES"
 
-// newLogger writes to w, a line an entry.
+// newLogger returns a logger that writes one line an entry to w.
 func newLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	lv, err := zapcore.ParseLevel(level)
 	if err != nil {
