@@ -30,6 +30,8 @@ type Request struct {
 	TokenSource  string `json:"token_source,omitempty"`  // of OutputTokens: usage, timings, engine, chunks (a lower bound); "": not known
 	Parts        uint32 `json:"parts,omitempty"`         // of a streamed answer, with content
 	Writes       uint32 `json:"writes,omitempty"`        // transfers with such parts: each has a RequestChunk
+	// how often the client had sent it before, after an error or a disconnect
+	Retry uint32 `json:"retry,omitempty"`
 	// The beginnings of what was asked and answered, redacted: only where the daemon was told to capture content.
 	Prompt string `json:"prompt,omitempty"`
 	Answer string `json:"answer,omitempty"`

@@ -117,6 +117,7 @@ func countText(s *requests.Summary) string {
 		{s.Streamed, "streamed"},
 		{s.Failed, "answered with an error"},
 		{s.Aborted, "aborted: the connection ended before the answer"},
+		{s.Retries, "sent again after an error or a disconnect"},
 		{s.Partial, "seen in part"},
 	} {
 		if p.n > 0 {
@@ -352,8 +353,12 @@ func outTokens(r *requests.Row) string {
 }
 
 func resultText(r *requests.Row) string {
+	text := format.Clean(r.Outcome)
 	if r.Outcome == "complete" {
-		return fmt.Sprint(r.Status)
+		text = fmt.Sprint(r.Status)
 	}
-	return format.Clean(r.Outcome)
+	if r.Retry > 0 {
+		text += fmt.Sprintf(", retry %d", r.Retry)
+	}
+	return text
 }

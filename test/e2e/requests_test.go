@@ -217,6 +217,75 @@ func outputs(t *testing.T, d *daemon, pid int) map[string]string {
 	return out
 }
 
+// TestRetries: requests that a client sends again after errors and disconnects are told from those that it repeats for
+// other reasons.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	pid, url := sseServer(t)
+	d := startDaemon(t, pid, "--gpu", "off", "--pin-level", "requests=all")
+	ask := func(body string, header ...string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(header) > 0 {
+			req.Header.Set(header[0], header[1])
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	whole := func(body string, header ...string) int {
+		t.Helper()
+		resp := ask(body, header...)
+		defer func() { _ = resp.Body.Close() }()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode
+	}
+	for whole(`{"model":"error","failures":2}`) != http.StatusOK {
+		continue
+	}
+	const left = `{"model":"left","stream":true,"max_tokens":100,"gap_ms":5}`
+	resp := ask(left)
+	if _, err := io.ReadFull(resp.Body, make([]byte, 400)); err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close() // the connection too: more is to come
+	whole(left)
+	whole(`{"model":"said"}`, "X-Stainless-Retry-Count", "3")
+	for i := range 2 { // with something new in the body
+		whole(fmt.Sprintf(`{"model":"key","failures":1,"n":%d}`, i), "Idempotency-Key", "canary")
+	}
+	for range 3 {
+		whole(`{"model":"same"}`)
+	}
+	got := map[string][]uint32{}
+	for _, r := range d.recording(pid).Meta.Requests {
+		got[r.Model] = append(got[r.Model], r.Retry)
+	}
+	for model, want := range map[string][]uint32{
+		"error": {0, 1, 2}, "left": {0, 1}, "said": {3}, "key": {0, 1}, "same": {0, 0, 0},
+	} {
+		if !slices.Equal(got[model], want) {
+			t.Errorf("%s: sent before %v times, want %v", model, got[model], want)
+		}
+	}
+	text, _, _ := d.inferscope("report", "--full")
+	if !strings.Contains(text, "5 sent again after an error or a disconnect") || !strings.Contains(text, "200, retry 3") {
+		t.Errorf("%.5000s", text)
+	}
+	if out := outputs(t, d, pid); !strings.Contains(out["r.jsonl"], `"retry":2`) ||
+		!strings.Contains(out["r.json"], `"retries": 5`) || !strings.Contains(out["r.otlp.json"], "resend_count") {
+		t.Error("exports lack retries")
+	}
+}
+
 // TestRequestsOff: --requests=off records none.
 func TestRequestsOff(t *testing.T) {
 	t.Parallel()

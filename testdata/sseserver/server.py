@@ -2,11 +2,13 @@
 """An HTTP/1.1 server that streams tokens as language model servers do, with every way to write to a socket.
 
 POST /v1/chat/completions with {"stream": true, "max_tokens": N, "gap_ms": G, "prefill_ms": P, "write": W, "usage":
-true}; W is one of write, writev, send, sendmsg. Without "stream" it answers with the "status". Prints its port.
+true}; W is one of write, writev, send, sendmsg. Without "stream" it answers with the "status". With "failures": N, a
+question is answered with 503 the first N times. Prints its port.
 
 With the names of a certificate and a key it speaks TLS, and sends only; with "memory" behind them, OpenSSL does not
 touch the sockets, as in asyncio.
 """
+import collections
 import json
 import os
 import socket
@@ -21,6 +23,7 @@ WRITERS = {
     "send": lambda s, b: s.sendall(b),
     "sendmsg": lambda s, b: s.sendmsg([b[:1], b[1:]]),
 }
+FAILED = collections.Counter()  # by question
 
 
 def chunk(text):
@@ -112,7 +115,11 @@ def serve(sock, context):
             while len(data) < length:
                 data += sock.recv(65536)
             body, data = data[:length], data[length:]
-            answer(sock, json.loads(body))
+            question = json.loads(body)
+            if FAILED[body] < question.get("failures", 0):
+                FAILED[body] += 1
+                question = {"status": 503}
+            answer(sock, question)
     except (ConnectionError, BrokenPipeError):
         pass
     finally:

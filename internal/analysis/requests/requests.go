@@ -38,6 +38,7 @@ type Summary struct {
 	Aborted  int `json:"aborted"` // the connection ended before the answer did
 	Streamed int `json:"streamed"`
 	Partial  int `json:"partial"`                // parts of the stream were not seen, or it is compressed
+	Retries  int `json:"retries"`                // sent again after an error or a disconnect
 	Content  int `json:"with_content,omitempty"` // whose prompt or answer is in the recording
 
 	TTFT    *Quantiles `json:"ttft,omitempty"`    // to the first part that carries content; of streamed answers
@@ -125,6 +126,7 @@ type Row struct {
 	Stalled      uint64     `json:"stalled_ns,omitempty"`         // in gaps of at least three medians of all gaps, beyond a median each
 	ByPrefill    uint64     `json:"stalled_prefill_ns,omitempty"` // of this, in gaps at whose end another request had its first token
 	Engine       *EngineRow `json:"engine,omitempty"`             // absent where the engine's request is not known
+	Retry        uint32     `json:"retry,omitempty"`              // how often it was sent before
 	Prompt       string     `json:"prompt,omitempty"`             // its beginning, redacted; absent where content was not captured
 	Answer       string     `json:"answer,omitempty"`             // likewise
 }
@@ -204,6 +206,9 @@ func (s *Summary) count(meta *recording.Meta) (ended []*recording.Request) {
 		if r.Unreadable {
 			s.Partial++
 		}
+		if r.Retry > 0 {
+			s.Retries++
+		}
 		if r.Prompt != "" || r.Answer != "" {
 			s.Content++
 		}
@@ -221,6 +226,7 @@ func rowOf(r *recording.Request) Row {
 		InputTokens:  r.InputTokens,
 		OutputTokens: r.OutputTokens,
 		TokenSource:  r.TokenSource,
+		Retry:        r.Retry,
 		Prompt:       r.Prompt,
 		Answer:       r.Answer,
 	}

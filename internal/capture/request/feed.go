@@ -35,6 +35,7 @@ type feeding struct {
 	content  Content
 	text     int    // bytes of prompts and answers in ended
 	textless uint64 // requests whose text was let go of too early
+	retries  retries
 
 	parents map[uint32]uint32 // of processes that are followed
 	serving map[uint32]int    // inference requests that a process has open
@@ -42,8 +43,8 @@ type feeding struct {
 
 func newFeeding(content Content) feeding {
 	return feeding{
-		content: content,
-		conns:   map[connID]*conn{}, beneath: map[uint64]connID{}, open: map[uint64]*live{}, taps: newTapping(),
+		content: content, retries: newRetries(),
+		conns: map[connID]*conn{}, beneath: map[uint64]connID{}, open: map[uint64]*live{}, taps: newTapping(),
 		parents: map[uint32]uint32{}, serving: map[uint32]int{},
 	}
 }
@@ -160,6 +161,7 @@ func (c *conn) End(x *exchange.Exchange) {
 	}
 	r := l.describe()
 	c.feed.content.describe(&r, x)
+	r.Retry = c.feed.retries.ended(x)
 	c.feed.fresh = append(c.feed.fresh, r)
 }
 

@@ -87,6 +87,7 @@ type requestRow struct {
 	TokenSource  string `isc:"token_source"   doc:"source of output_tokens: usage, timings, engine, chunks; empty: unknown"`
 	Parts        uint32 `isc:"parts"          doc:"parts of the streamed response with content"`
 	Writes       uint32 `isc:"writes"         doc:"writes with such parts"`
+	Retry        uint32 `isc:"retry"          doc:"how often it was sent before, after an error or a disconnect"`
 	Prompt       string `isc:"prompt"         doc:"beginning of the prompt, redacted; empty without --capture-content"`
 	Answer       string `isc:"answer"         doc:"likewise of the answer"`
 }

@@ -122,6 +122,7 @@ func attributes(s *Server, r *Request) []*common.KeyValue {
 	add("http.route", r.Route)
 	count("http.response.status_code", r.Status)
 	count("server.port", r.Port)
+	count("http.request.resend_count", r.Retry)
 	add("error.type", genai.ErrorType(r.Request))
 	out = append(out, truth("gen_ai.request.stream", r.Streamed))
 

@@ -98,6 +98,7 @@ func (l *lines) request(r *recording.Request) {
 		l.decimal(ns, 3)
 	}
 	l.after("dur_us", r.Received, r.End)
+	l.count("retry", uint64(r.Retry))
 	l.name("prompt", r.Prompt)
 	l.name("answer", r.Answer)
 	l.text("}\n")

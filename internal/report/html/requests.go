@@ -203,6 +203,9 @@ func slowTable(in Input) table {
 		if r.Outcome == "complete" {
 			result = fmt.Sprint(r.Status)
 		}
+		if r.Retry > 0 {
+			result += fmt.Sprintf(", retry %d", r.Retry)
+		}
 		var queue, prefill any
 		if e := r.Engine; e != nil {
 			queue, prefill = known(e.Queue), known(e.Prefill)

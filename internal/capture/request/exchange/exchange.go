@@ -3,7 +3,10 @@
 // asks for it.
 package exchange
 
-import "bytes"
+import (
+	"bytes"
+	"strconv"
+)
 
 // Outcome says how an exchange ended.
 type Outcome string
@@ -30,6 +33,10 @@ type Exchange struct {
 	Model      string
 	ID         string // that the server gave to the answer
 	Trace      string // traceparent, as the request had it
+	Name       string // that the client gave to the request: an idempotency key, or an id
+	Resent     uint32 // how often the client says that it has sent the request before
+	Digest     uint64 // of the body of the request, as far as it was seen; 0: there is none
+	Left       uint64 // ns, when the client closed the connection before the answer's end
 	Status     uint16 // 0: no answer
 	Outcome    Outcome
 
@@ -99,6 +106,18 @@ func (x *Exchange) Finish(ts uint64, how Outcome) {
 	x.Outcome, x.End = how, ts
 	if x.TokenSource == tokensUnknown && x.Frames > 0 {
 		x.OutputTokens, x.TokenSource = x.Frames, Chunks
+	}
+}
+
+// Retry takes what the header of a request says of whether it was sent before: an idempotency key, or else an id, and
+// the count that SDKs of OpenAI and Anthropic send.
+func (x *Exchange) Retry(key, id, count []byte) {
+	if len(key) == 0 {
+		key = id
+	}
+	x.Name = Printable(key)
+	if n, err := strconv.ParseUint(string(count), 10, 16); err == nil {
+		x.Resent = uint32(n)
 	}
 }
 

@@ -74,6 +74,12 @@ func (c *Conn) wrote(x *exchange.Exchange) {
 // PeerClosed is called when the client will send nothing any more: nearly always because it has left.
 func (c *Conn) PeerClosed(ts uint64) {
 	c.now = ts
+	if c.writing != nil {
+		c.writing.Left = ts
+	}
+	for _, x := range c.pending {
+		x.Left = ts
+	}
 	if c.asking != nil {
 		c.finish(c.asking, exchange.Aborted)
 	}
@@ -148,6 +154,7 @@ func (c *Conn) requested(h *header) {
 		Route:    exchange.Route(h.target),
 		Trace:    exchange.Printable(h.trace),
 	}
+	x.Retry(h.key, h.id, h.resent)
 	if len(c.pending) >= maxPending {
 		c.finish(c.pending[0], exchange.Unbounded)
 	}
@@ -212,6 +219,7 @@ type header struct {
 	lines          bool // text/event-stream or NDJSON
 	encoded        bool
 	trace, id      []byte
+	key, resent    []byte
 }
 
 // parseHeader reads a header, without the empty line at its end.
@@ -262,5 +270,9 @@ func (h *header) field(name, v []byte) {
 		h.trace = v
 	case "x-request-id", "request-id":
 		h.id = v
+	case "idempotency-key":
+		h.key = v
+	case "x-stainless-retry-count":
+		h.resent = v
 	}
 }

@@ -150,7 +150,12 @@ func (c *Conn) endAll(how exchange.Outcome) {
 }
 
 // PeerClosed is called when the client will send nothing any more: nearly always because it has left. Closed follows.
-func (c *Conn) PeerClosed(ts uint64) { c.now = ts }
+func (c *Conn) PeerClosed(ts uint64) {
+	c.now = ts
+	for _, s := range c.streams {
+		s.Left = ts
+	}
+}
 
 // Closed ends what goes on.
 func (c *Conn) Closed(ts uint64) {
@@ -210,6 +215,7 @@ func (c *Conn) request(id uint32, h *fields) {
 		Route:    UnknownRoute,
 		Trace:    exchange.Printable(h.trace),
 	}
+	x.Retry(h.key, h.id, h.resent)
 	if len(h.path) > 0 {
 		x.Route = exchange.Route(h.path)
 	}
@@ -320,17 +326,18 @@ func (c *Conn) resetStream(id uint32) {
 
 // fields is what is read of a header block.
 type fields struct {
-	asks       bool // it has a pseudo-header of a request
-	method     []byte
-	path       []byte
-	unknown    bool // the name of a field is
-	status     uint16
-	typed      bool // it has a content type
-	lines      bool
-	grpc       bool
-	encoded    bool
-	grpcStatus int // plus 1; 0: not given
-	trace, id  []byte
+	asks        bool // it has a pseudo-header of a request
+	method      []byte
+	path        []byte
+	unknown     bool // the name of a field is
+	status      uint16
+	typed       bool // it has a content type
+	lines       bool
+	grpc        bool
+	encoded     bool
+	grpcStatus  int // plus 1; 0: not given
+	trace, id   []byte
+	key, resent []byte
 }
 
 func (h *fields) take(name, v string) {
@@ -361,5 +368,9 @@ func (h *fields) take(name, v string) {
 		h.trace = []byte(v)
 	case "x-request-id", "request-id":
 		h.id = []byte(v)
+	case "idempotency-key":
+		h.key = []byte(v)
+	case "x-stainless-retry-count":
+		h.resent = []byte(v)
 	}
 }
