@@ -205,7 +205,7 @@ func wideText(f *diagnose.Finding) string {
 
 // verb does not say that time is lost where the GPU works, or where there is nothing to do: that time does not go away.
 func verb(f *diagnose.Finding) string {
-	if c, _, ok := cause.ByKey(f.Cause); ok && c.ID != cause.Hang && (c.ID.Busy() || c.ID == cause.NoWork) {
+	if c, _, ok := cause.ByKey(f.Cause); ok && c.ID != cause.Hang && c.ID != cause.GPUError && (c.ID.Busy() || c.ID == cause.NoWork) {
 		return "is about "
 	}
 	return "costs "
@@ -214,7 +214,7 @@ func verb(f *diagnose.Finding) string {
 // costText says how much time a finding is about.
 func costText(m *Model, f *diagnose.Finding) string {
 	switch f.Cause {
-	case cause.Hang.String():
+	case cause.Hang.String(), cause.GPUError.String():
 		return fmt.Sprintf("%s of the recording (%s), up to its end", format.Percent(f.Share), format.Span(f.Cost))
 	case cause.StartEnd.String():
 		return fmt.Sprintf("%s of the recording (%s), once", format.Percent(f.Share), format.Span(f.Cost))

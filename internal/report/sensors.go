@@ -134,22 +134,12 @@ func xidPlace(gpu int, bus string) string {
 	return "GPU " + strconv.Itoa(gpu)
 }
 
-// xidMeaning says in brackets what a code means (docs.nvidia.com/deploy/xid-errors); "" where that is not known here.
+// xidMeaning says in brackets what a code means; "" where that is not known here.
 func xidMeaning(code int) string {
-	meaning := map[int]string{
-		13: "a kernel failed, as a rule by an access out of bounds", 31: "a kernel used an address that is not mapped",
-		32: "a command was damaged on its way to the GPU", 43: "the GPU stopped work of a process that had failed",
-		45: "work was ended, mostly after another error", 48: "a memory error that could not be corrected",
-		63: "a damaged row of memory was replaced", 64: "a damaged row of memory could not be replaced",
-		74: "an NVLink failed", 79: "the GPU has fallen off the bus", 92: "many memory errors were corrected",
-		94: "a memory error ended one program", 95: "a memory error ended all programs",
-		119: "the GPU's own processor does not answer", 120: "the GPU's own processor failed",
-		154: "the GPU needs a reset or a restart of the machine",
-	}[code]
-	if meaning == "" {
-		return ""
+	if meaning := sensors.XidMeaning(code); meaning != "" {
+		return " (" + meaning + ")"
 	}
-	return " (" + meaning + ")"
+	return ""
 }
 
 func watts(mw uint64) string {

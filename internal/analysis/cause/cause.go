@@ -44,6 +44,7 @@ const (
 	ExposedCommunication           // GPUs exchange data, or wait for each other, and compute nothing meanwhile
 	LowClocks                      // heat or the power supply holds the GPU's clocks down
 	Hang                           // GPUs wait in a collective operation for a rank that has not come for seconds
+	GPUError                       // the driver reported an error of a GPU, which did nothing more since
 	Count                          // how many there are
 )
 

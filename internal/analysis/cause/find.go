@@ -20,7 +20,7 @@ func On(cpus int) []Cause {
 	for _, rows := range [][]Cause{
 		programRows(cpus), bytesRows(cpus), interpreterRows(), launchRows(), memoryRows(), waitRows(cpus),
 		outsideRows(), hostRows(cpus), cpuRows(cpus), deviceRows(), kernelRows(), copyRows(), communicationRows(),
-		stragglerRows(), imbalanceRows(), pipelineRows(), hangRows(), clockRows(), lifeRows(),
+		stragglerRows(), imbalanceRows(), pipelineRows(), hangRows(), errorRows(), clockRows(), lifeRows(),
 	} {
 		for _, r := range rows {
 			table[r.ID] = r

@@ -242,6 +242,33 @@ func hangRows() []Cause {
 	}
 }
 
+// errorRows are the causes for which a GPU works no more.
+func errorRows() []Cause {
+	return []Cause{
+		{
+			ID: GPUError, Key: "gpu-error", Title: "a GPU stopped working after an error", Group: OnGPU,
+			Means: "The driver reported an error (Xid), and the GPU did nothing more for the program. CUDA calls of a " +
+				"process whose context has failed return an error at once, until the process is restarted.",
+			Proves: "A message of the driver in the kernel's log that names the program, or an error of the whole " +
+				"GPU. No kernel or copy began between it and the end of the recording.",
+			Refutes: "Work that began after the error; an error in the work of another process.",
+			Changes: []Change{
+				{
+					onHost,
+					"Xid 48, 63, 64, 74, 79, 92, 94, 95, 119, 120 and 154 are of the hardware or the driver: drain the " +
+						"machine, look at what the driver says, reset the GPU, and replace it if the error comes back",
+					"dmesg | grep Xid\nnvidia-smi -q -d ECC,ROW_REMAPPER\nsudo nvidia-smi --gpu-reset -i 0",
+				},
+				{
+					inCUDA,
+					"Xid 13, 31 and 43 are as a rule of the program: find the kernel whose access is wrong",
+					"compute-sanitizer python infer.py\nCUDA_LAUNCH_BLOCKING=1 python infer.py",
+				},
+			},
+		},
+	}
+}
+
 // clockRows are the causes that lie in the GPU itself.
 func clockRows() []Cause {
 	return []Cause{

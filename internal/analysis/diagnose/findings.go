@@ -81,6 +81,9 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	for i := range a.hangs {
 		list = append(list, ranked{a.hang(d, &a.hangs[i]), cause.Hang, standstill})
 	}
+	if f, ok := a.gpuError(d); ok {
+		list = append(list, ranked{f, cause.GPUError, standstill})
+	}
 	list = slices.DeleteFunc(list, doubtful)
 	slices.SortFunc(list, func(x, y ranked) int {
 		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(y.Cost, x.Cost), cmp.Compare(x.Cause, y.Cause))

@@ -138,6 +138,7 @@ func HasRemedy(id cause.ID) bool {
 		cause.Imbalance,
 		cause.LowClocks,
 		cause.Hang,
+		cause.GPUError,
 		cause.NoWork,
 		cause.Count:
 		return false
