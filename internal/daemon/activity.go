@@ -12,14 +12,14 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// activity is kept by a source whose events tell what GPUs did. At most one source is
-// one, because Ret of a Kernel can number only one table's names.
+// activity is implemented by the source whose events are GPU activity. At most one source implements it, because Ret of
+// a Kernel can index only one table of names.
 type activity interface {
 	// Flush returns when everything that ended before in these processes can be
 	// fed, or after a bounded time.
 	Flush(ctx context.Context, pids []uint32)
-	// Departed returns when every agent that was told to leave one of these processes has, and what it recorded last
-	// was fed; false: one has not when ctx is done.
+	// Departed returns when every agent that was told to leave one of these processes has left and its last records
+	// were fed; it returns false if one has not when ctx is done.
 	Departed(ctx context.Context, pids []uint32) bool
 	// GPU returns what is known of these processes of target root in [from, to] (ns), with the
 	// kernels and ranges of these numbers, and for each number its index + 1 there.
@@ -36,7 +36,7 @@ type activity interface {
 	Agents() []recording.AgentStatus
 }
 
-// filler is a feeder that can say how full its own buffers were at the last Feed, from 0 to 1.
+// filler is a feeder that reports how full its own buffers were at the last Feed, from 0 to 1.
 type filler interface {
 	Fill() float64
 }
@@ -53,7 +53,7 @@ func (d *Daemon) Continuous(ctx context.Context, pid uint32) (end func(), err er
 	return d.activity.Continuous(ctx, pid)
 }
 
-// flush lets what the agents of a target hold come into the recording that ends now.
+// flush moves what the agents of a target hold into the recording that ends now.
 func (d *Daemon) flush(ctx context.Context, pid uint32) {
 	if d.activity == nil {
 		return
@@ -63,8 +63,7 @@ func (d *Daemon) flush(ctx context.Context, pid uint32) {
 	}
 }
 
-// departed returns when the agents of a target that was let go of have left, or says what to do where they have not
-// before ctx is done.
+// departed returns when the agents of a released target have left. If ctx ends before, its error says what to do.
 func (d *Daemon) departed(ctx context.Context, pid uint32) error {
 	v, ok := d.follower.view(pid)
 	if d.activity == nil || !ok || d.activity.Departed(ctx, v.pids()) {
@@ -87,7 +86,7 @@ func (v *view) pids() []uint32 {
 	return slices.Compact(out)
 }
 
-// nameGPU fills the tables of GPU activity with what the recording's events refer to.
+// nameGPU fills the GPU tables with what the recording's events refer to.
 func (r *held) nameGPU(a activity, v *view) {
 	if a == nil {
 		return
@@ -112,7 +111,7 @@ func sorted(set map[int32]bool) []int32 {
 	return out
 }
 
-// renumber gives an event the recording's own numbers of what it refers to.
+// renumber replaces the references of an event by the numbers of the recording.
 func (r *held) renumber(e *event.Event) {
 	switch e.Kind {
 	case event.Sample, event.Allocation, event.OutOfMemory:

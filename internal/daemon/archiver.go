@@ -16,13 +16,13 @@ import (
 // Archiver keeps recordings on the disk: fleet.Process.
 type Archiver interface {
 	State() api.Kept
-	// Save writes what is remembered of a target, or of all where pid is 0, and returns where.
+	// Save writes the retained events of a target, or of all if pid is 0, and returns the paths.
 	Save(ctx context.Context, pid uint32, reason string) ([]string, error)
-	// Close finishes what was begun.
+	// Close completes unfinished writes.
 	Close()
 }
 
-// Save has what is remembered of a target written to the disk. It implements api.Saver.
+// Save writes the retained events of a target to disk. It implements api.Saver.
 func (d *Daemon) Save(ctx context.Context, pid uint32, reason string) ([]string, error) {
 	k := d.archiver.Load()
 	if k == nil {
@@ -35,7 +35,7 @@ func (d *Daemon) Save(ctx context.Context, pid uint32, reason string) ([]string,
 	return (*k).Save(ctx, pid, reason)
 }
 
-// saveOnSignal saves what is remembered of all targets at each SIGUSR1.
+// saveOnSignal saves the retained events of all targets on each SIGUSR1.
 func (d *Daemon) saveOnSignal(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1)
@@ -55,7 +55,7 @@ func (d *Daemon) saveOnSignal(ctx context.Context) {
 	}
 }
 
-// kept returns what became of recordings on the disk; nil where none are kept.
+// kept returns the state of recordings on disk; nil if none are stored.
 func (d *Daemon) kept() *api.Kept {
 	k := d.archiver.Load()
 	if k == nil {

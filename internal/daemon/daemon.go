@@ -26,7 +26,7 @@ type Options struct {
 	Discover       *Discover     // nil: only processes that are asked for are watched
 }
 
-// Parts are what a Daemon is made of. It owns them: Run closes those that have a Close.
+// Parts are the components of a Daemon, which owns them: Run closes those that have a Close.
 type Parts struct {
 	Warnings *Warnings // of Log; may be nil
 	Log      *zap.Logger
@@ -40,7 +40,7 @@ type Parts struct {
 	Pods     *discover.Pods // may be nil: then nothing is known of pods but what the node tells
 }
 
-// Close closes every part that is there, for a daemon that never ran.
+// Close closes all parts of a daemon that never ran.
 func (p *Parts) Close() error { return errors.Join(p.closeSources(), p.closeRest()) }
 
 func (p *Parts) closeSources() error {
@@ -64,7 +64,7 @@ func (p *Parts) closeRest() error {
 	return errors.Join(errs...)
 }
 
-// Daemon follows targets and hands out recordings of them. It implements api.Backend.
+// Daemon follows targets and serves recordings of them. It implements api.Backend.
 type Daemon struct {
 	opts     Options
 	parts    Parts
@@ -93,8 +93,8 @@ type Daemon struct {
 	left      bool                     // something was not in order when Run returned
 }
 
-// New puts a daemon together; it does nothing before Run. It is an error if two
-// sources have tables, stacks, GPU activity, or named ranges.
+// New creates a daemon, which does nothing before Run. It is an error if two sources have function tables, stacks, GPU
+// activity, or named ranges.
 func New(opts Options, p Parts) (*Daemon, error) {
 	if p.Counter == nil {
 		p.Counter = noCounter{}
@@ -136,14 +136,14 @@ func New(opts Options, p Parts) (*Daemon, error) {
 	return d, nil
 }
 
-// lossesNeeded returns the time (ns) before which no recording begins; 0: nobody knows. That of a target that has ended
+// lossesNeeded returns the time (ns) before which no recording begins; 0: unknown. A recording of an ended target
 // begins up to Options.Keep before its end, and is served for as long after it.
 func (d *Daemon) lossesNeeded() uint64 {
 	held := d.recorder.Needed()
 	return held - min(held, uint64(d.opts.Keep))
 }
 
-// adopt takes the tables that a source keeps.
+// adopt registers the tables of a source.
 func (d *Daemon) adopt(s Source) error {
 	if t, ok := s.(tables); ok {
 		if d.tables != nil {
@@ -172,16 +172,15 @@ func (d *Daemon) adopt(s Source) error {
 	return nil
 }
 
-// Hooks are called by Run, once each at most.
+// Hooks are called by Run, at most once each.
 type Hooks struct {
 	Ready    func() // every process that was there is followed
 	Stopping func() // the end begins; everything still works until it returns
 }
 
-// Run follows the targets until ctx is done, or, with ExitWithTarget, until they
-// are gone. When it returns, all probes are off and every part is closed, or a stop has taken
-// longer than it may. An error means that a target could not be followed at all (clierror.NoProcess,
-// clierror.Permission), or that something could not be closed.
+// Run follows the targets until ctx is done or, with ExitWithTarget, until they have ended. When it returns, all probes
+// are off and every part is closed, or stopBound has passed. An error means that a target could not be followed at all
+// (clierror.NoProcess, clierror.Permission), or that something could not be closed.
 func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -196,8 +195,7 @@ func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
 		d.wait(ctx, hooks.Ready)
 	}
 	hooks.Stopping()
-	// Nothing may be attached once the sources are closed, and what the last
-	// probes saw is drained after they are off.
+	// Nothing may be attached after the sources are closed. The last events are drained after the probes are off.
 	return errors.Join(err, d.within(stopBound, func() error {
 		stopFollowing()
 		<-d.follower.done
@@ -208,12 +206,11 @@ func (d *Daemon) Run(ctx context.Context, hooks Hooks) error {
 	}))
 }
 
-// stopBound is how long the daemon puts things in order when it stops. Beside programs that leave
-// it next to nothing of the CPU even that takes long, and there is no need for it: what is still
-// attached goes with the process, and an agent that hears nothing of its daemon ends by itself.
+// stopBound limits how long a clean stop may take. On a machine that leaves the daemon almost no CPU it could take
+// long, and it is not needed: probes vanish with the process, and an agent without a daemon detaches by itself.
 const stopBound = 20 * time.Second
 
-// within returns what end returns, or nil when that takes longer than bound: it goes on meanwhile.
+// within returns the result of end, or nil if that takes longer than bound; end goes on in the background.
 func (d *Daemon) within(bound time.Duration, end func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- end() }()
@@ -230,7 +227,7 @@ func (d *Daemon) within(bound time.Duration, end func() error) error {
 	}
 }
 
-// wait returns when it is time to stop.
+// wait returns when the daemon should stop.
 func (d *Daemon) wait(ctx context.Context, ready func()) {
 	select {
 	case <-ctx.Done():
@@ -255,11 +252,11 @@ func (d *Daemon) wait(ctx context.Context, ready func()) {
 	<-ctx.Done()
 }
 
-// patience is how long taking the probes off may last before it is explained.
+// patience is how long removing the probes may take before a message explains it.
 const patience = 2 * time.Second
 
-// detach takes all probes off. The kernel takes up to a minute for some hundred
-// perf events one by one, which must not look as if the daemon hung.
+// detach removes all probes. The kernel takes up to a minute for several hundred perf events, one by one; a message
+// says so.
 func (d *Daemon) detach() error {
 	slow := time.AfterFunc(patience, func() {
 		d.log.Info(
@@ -270,7 +267,7 @@ func (d *Daemon) detach() error {
 	return d.parts.closeSources()
 }
 
-// Lookup returns who owns target pid, and whether it is gone.
+// Lookup returns the owner of target pid, and whether it has ended.
 func (d *Daemon) Lookup(pid uint32) (api.Owned, bool) { return d.follower.lookup(pid) }
 
 // Owns reports whether uid owns any target.
@@ -279,10 +276,10 @@ func (d *Daemon) Owns(uid uint32) bool { return d.follower.owns(uid) }
 // Keep returns how far back recordings reach at most.
 func (d *Daemon) Keep() time.Duration { return d.opts.Keep }
 
-// Now returns the time that events carry, in ns.
+// Now returns the current time on the clock of events, in ns.
 func (d *Daemon) Now() uint64 { return d.clock() }
 
-// Events returns how many events were taken out of the rings.
+// Events returns how many events were drained from the rings.
 func (d *Daemon) Events() uint64 { return d.drainer.events.Load() }
 
 func host() recording.Host {

@@ -15,24 +15,24 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 )
 
-// Discover is what a daemon that finds its targets itself is told.
+// Discover configures a daemon that finds its targets itself.
 type Discover struct {
 	Rules discover.Rules
 	Admit func(pid uint32) error // says why a process is not to be watched; nil: all are
 }
 
-// finder is a watcher that tells of processes that have begun to use a GPU: proc.Watcher with Options.Discover.
+// finder is a watcher that reports processes which have begun to use a GPU: proc.Watcher with Options.Discover.
 type finder interface {
 	Found() <-chan uint32
 }
 
-// expireEvery is how often it is looked for targets whose recordings have expired.
+// expireEvery is the interval of the search for targets whose recordings have expired.
 const expireEvery = time.Second
 
-// devicesFor is how long it is remembered which device files a process has open.
+// devicesFor is how long the list of a process's open device files is cached.
 const devicesFor = 10 * time.Second
 
-// discovery finds targets, forgets those that ended long ago, and knows where targets run.
+// discovery finds targets, forgets those that ended long ago, and determines where targets run.
 type discovery struct {
 	opts   *Discover // nil: nothing is looked for
 	daemon *Daemon
@@ -110,7 +110,7 @@ func (s *discovery) watch(pid uint32) error {
 	return nil
 }
 
-// state returns what became of processes; nil where nothing is looked for.
+// state returns the API's Discovery; nil if discovery is off.
 func (s *discovery) state() *api.Discovery {
 	if s.opts == nil {
 		return nil
@@ -119,7 +119,7 @@ func (s *discovery) state() *api.Discovery {
 	return &c
 }
 
-// describe adds where a target runs, and what its processes are for.
+// describe adds the place and the roles of a target's processes.
 func (s *discovery) describe(t *api.Target, v *view) {
 	t.Found = v.found
 	t.Roles = map[uint32]string{}
@@ -151,7 +151,7 @@ func placeOf(p discover.Place) api.Place {
 	}
 }
 
-// maxDeviceLists bounds what is remembered.
+// maxDeviceLists bounds the cache of device lists.
 const maxDeviceLists = 512
 
 func (s *discovery) devicesOf(id proc.ID) []string {
@@ -170,7 +170,7 @@ func (s *discovery) devicesOf(id proc.ID) []string {
 	return known.files
 }
 
-// candidatesFor is how long a list of candidates is good: to make one, all of /proc is read.
+// candidatesFor is how long a list of candidates is cached: making one reads all of /proc.
 const candidatesFor = 2 * time.Second
 
 // Candidates returns the processes that use a GPU. It implements api.Finder.
@@ -195,7 +195,7 @@ func (d *Daemon) Candidates(ctx context.Context) ([]api.Candidate, error) {
 	return out, nil
 }
 
-// Candidates turns what discovery found into what the API tells of it.
+// Candidates converts processes that discovery found to the form of the API.
 func Candidates(found []discover.Candidate) []api.Candidate {
 	out := make([]api.Candidate, 0, len(found))
 	for i := range found {
@@ -209,7 +209,7 @@ func Candidates(found []discover.Candidate) []api.Candidate {
 	return out
 }
 
-// targetOf returns the target that a living process belongs to; 0 where it is watched by none.
+// targetOf returns the target of a living process; 0 if none watches it.
 func (f *follower) targetOf(pid uint32) uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,7 +223,7 @@ func (f *follower) targetOf(pid uint32) uint32 {
 	return 0
 }
 
-// knows reports whether a living process belongs to a target, be it one that was let go of.
+// knows reports whether a living process belongs to a target, including a released one.
 func (f *follower) knows(pid uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -240,7 +240,7 @@ func (f *follower) knows(pid uint32) bool {
 	return false
 }
 
-// expire withdraws the targets that discovery found and of whom no recording is kept any more.
+// expire withdraws targets that discovery found and that have no recording any more.
 func (f *follower) expire(now uint64, keep time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -251,7 +251,7 @@ func (f *follower) expire(now uint64, keep time.Duration) {
 	}
 }
 
-// keepPlace remembers where a target runs, for when it has ended.
+// keepPlace stores where a target runs, for the time after its end.
 func (f *follower) keepPlace(pid uint32, at api.Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

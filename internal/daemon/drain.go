@@ -9,18 +9,16 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// The drain timer's bounds and goal. A timer costs 0.3% of a core at 100,000
-// events/s where wake-ups by the kernel cost 23 to 45%. What it costs is its own
-// wake-ups, so it is as slow as the rings
-// allow: 100 ms hold 17,500 events of the fastest launching thread that was seen,
-// of 14,500 to 58,000 that a ring takes. Below 10 ms the timer itself shows.
+// Limits and goal of the drain timer. A timer costs 0.3% of a core at 100,000 events/s; wake-ups by the kernel cost 23
+// to 45%. The cost is that of its wake-ups, so it is as slow as the rings allow: in 100 ms the fastest launching thread
+// seen makes 17,500 events, and a ring holds 14,500 to 58,000. Below 10 ms the timer itself becomes visible.
 const (
 	slowest  = 100 * time.Millisecond
 	fastest  = 10 * time.Millisecond
 	goalFill = 0.1 // leaves room for a program that catches up, at twice its rate, while the drain waits for a CPU
 )
 
-// drainer moves events from the rings to the recorder. It is the recorder's one writer.
+// drainer moves events from the rings to the recorder and is the recorder's only writer.
 type drainer struct {
 	rings    rings
 	feeds    []*feed
@@ -53,7 +51,7 @@ func newDrainer(
 	}
 }
 
-// run drains until ctx is done, and then once more: what the last probes saw is not left behind.
+// run drains until ctx is done, and then once more for the last events.
 func (d *drainer) run(ctx context.Context) {
 	defer close(d.done)
 	for _, f := range d.feeds {
@@ -94,8 +92,8 @@ func (d *drainer) fill() float64 {
 	return fullest
 }
 
-// now drains at once, so that a recording holds what happened until now. After
-// the end of run it does nothing: run drained last.
+// now drains immediately, so that a recording contains everything up to the call. After run has ended it does nothing:
+// run drained last.
 func (d *drainer) now(ctx context.Context) error {
 	reply := make(chan struct{})
 	select {
@@ -109,15 +107,14 @@ func (d *drainer) now(ctx context.Context) error {
 	return nil
 }
 
-// A recording waits for events that are held back, and looks for them so often. The
-// sampler waits 300 ms at most for the native half of a stack, and usually has it
-// after 100 to 200.
+// Polling interval and limit for events that sources hold back. The sampler waits up to 300 ms for the native half of a
+// stack, and usually has it after 100 to 200 ms.
 const (
 	settleBound = 400 * time.Millisecond
 	settleEvery = 10 * time.Millisecond
 )
 
-// upTo drains until all that happened before the time to (ns) has arrived, or it has waited long enough.
+// upTo drains until everything before the time to (ns) has arrived, or a time-out.
 func (d *drainer) upTo(ctx context.Context, to uint64) error {
 	for end := to + uint64(settleBound); ; {
 		for _, f := range d.feeds {
@@ -166,7 +163,7 @@ func (d *drainer) feed(batch []event.Event) {
 	d.events.Add(uint64(len(batch)))
 }
 
-// takeFresh takes what comes straight from the kernel.
+// takeFresh accepts events directly from the kernel.
 func (d *drainer) takeFresh(batch []event.Event) {
 	d.observe(batch)
 	d.take(batch)

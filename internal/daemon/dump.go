@@ -12,18 +12,18 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/dump"
 )
 
-// dumper makes dumps of processes: threaddump.Taker.
+// dumper dumps the threads of processes: threaddump.Taker.
 type dumper interface {
 	Take(ctx context.Context, pid uint32, processes []*proc.Process) (*dump.Dump, error)
 }
 
-// guard proves that a process is a user's alone from one moment to another: proc.Guard.
+// guard verifies that a process belonged only to one user for an interval: proc.Guard.
 type guard interface {
 	Check() error
 	Close() error
 }
 
-// guardFunc makes one, where the process is the user's now.
+// guardFunc returns a guard if the process belongs to the user now.
 type guardFunc func(p *proc.Process, uid uint32) (guard, error)
 
 func guardOf(p *proc.Process, uid uint32) (guard, error) { return p.Guard(uid) }
@@ -75,7 +75,7 @@ func (d *Daemon) Dump(ctx context.Context, r api.DumpRequest) (*dump.Dump, error
 	if err != nil || r.Any {
 		return out, err
 	}
-	// What was read is shown only where the process was the user's all the while.
+	// The result is shown only if the process belonged to the user throughout.
 	kept := slices.DeleteFunc(out.Processes, func(p dump.Process) bool {
 		g := guards[p.PID]
 		return g == nil || g.Check() != nil

@@ -13,29 +13,27 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// callObserver is a source that looks at events while they are fresh, to find names
-// that are gone later.
+// callObserver is a source that inspects fresh events, to resolve names that disappear later.
 type callObserver interface {
-	// Observe gets every batch as it comes out of the rings, in the drain goroutine;
-	// the batch is valid only until it returns.
+	// Observe receives every batch from the rings, in the drain goroutine; the batch is valid only until it returns.
 	Observe(batch []event.Event)
 }
 
-// completer is a source that knows of something which has no event yet.
+// completer is a source that knows of operations which have no event yet.
 type completer interface {
-	// Complete returns events for what was going on at the time to (ns). It is called
-	// before the rings are drained for a recording that ends at to: whatever ended
-	// meanwhile has its own event as well. It may be called from any goroutine.
+	// Complete returns events for what was in progress at the time to (ns). It is called before the rings are drained
+	// for a recording that ends at to: whatever ends meanwhile has its own event as well. It may be called from any
+	// goroutine.
 	Complete(to uint64) []event.Event
 }
 
-// namer is a source that names what its events refer to by number, for all targets.
+// namer is a source that resolves the references of its events to names, for all targets.
 type namer interface {
 	Objects() []recording.Object
 	OtherThreads() []recording.Thread
 }
 
-// gauge is a source that samples the state of the host and of targets' cgroups.
+// gauge is a source that samples pressure on the host and in the targets' cgroups.
 type gauge interface {
 	// Pressure returns the samples of a target within [from, to] (ns), ordered by TS.
 	Pressure(root uint32, from, to uint64) []recording.Pressure
@@ -45,10 +43,10 @@ type gauge interface {
 type requester interface {
 	// Requests returns those that overlap [from, to] (ns), ordered by when they were read.
 	Requests(from, to uint64) []recording.Request
-	// OnEnd has f called with each request that ends from then on. f must be quick, call nothing of the source, and
-	// keep the request no longer than it runs.
+	// OnEnd registers f for each request that ends from then on. f must be fast, must not call the source, and must not
+	// keep the request.
 	OnEnd(f func(*recording.Request))
-	// Serving returns how many requests each process serves now. It may be called from any goroutine.
+	// Serving returns how many requests each process is serving. It may be called from any goroutine.
 	Serving() map[uint32]int
 }
 
@@ -58,7 +56,7 @@ type stepper interface {
 	Steps(from, to uint64) ([]recording.Step, []recording.EngineRequest)
 }
 
-// sensing is a source that samples the sensors of the machine's GPUs.
+// sensing is a source that samples the sensors of the host's GPUs.
 type sensing interface {
 	// Sensors returns the samples within [from, to] (ns), ordered by TS, then GPU.
 	Sensors(from, to uint64) []recording.Sensor
@@ -72,7 +70,7 @@ type sensing interface {
 	XidCounts() []recording.XidCount
 }
 
-// evidence is what sources add to recordings beside their events.
+// evidence holds the sources that add more than events to recordings.
 type evidence struct {
 	observers  []callObserver
 	completers []completer
@@ -106,7 +104,7 @@ func appendIf[T any](list *[]T, s Source) {
 	}
 }
 
-// count has the requests that targets serve added up.
+// count makes the tally count the requests that targets serve.
 func (e *evidence) count(tally *metrics.Tally) {
 	for _, r := range e.requesters {
 		r.OnEnd(tally.Request)
@@ -114,7 +112,7 @@ func (e *evidence) count(tally *metrics.Tally) {
 	}
 }
 
-// pusher makes what sends requests to a receiver of OTLP.
+// pusher creates the exporter of requests over OTLP.
 func (d *Daemon) pusher(o push.Options) *push.Pusher {
 	p := push.New(o, push.Watched{
 		Clock:   d.clock,
@@ -150,8 +148,8 @@ func (e *evidence) complete(to uint64) []event.Event {
 	return rows
 }
 
-// name puts the names of a target's files and of strangers into m, and its samples
-// of pressure. Only what belongs to the target is told: strangers are the exception.
+// name adds the names of a target's files and of other processes that its events refer to, and its pressure samples.
+// Apart from those references only the target's own data is added.
 func (e *evidence) name(m *recording.Meta, v *view) {
 	foreign := func(o recording.Object) bool { return !v.has(o.PID) }
 	member := func(t recording.Thread) bool { return v.has(t.PID) }
@@ -201,8 +199,7 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	})
 }
 
-// addSteps adds the steps of the target's engines. A request to which no engine has
-// answered is left out: whose it is, is not known.
+// addSteps adds the steps of the target's engines. A request without an answer is left out: its owner is unknown.
 func (v *view) addSteps(m *recording.Meta, s stepper) {
 	own := func(pid uint32, ts uint64) bool {
 		return v.has(pid) && (v.owns == nil || v.owns(&event.Event{TS: ts, PID: pid}))
@@ -214,10 +211,10 @@ func (v *view) addSteps(m *recording.Meta, s stepper) {
 	})...)
 }
 
-// ofOurs stands behind the names of our own threads, for people.
+// ofOurs is the suffix of the names of InferScope's own threads.
 const ofOurs = " of InferScope itself"
 
-// own returns the processes that do this watching.
+// own returns the processes of this daemon.
 func (e *evidence) own() map[uint32]bool {
 	out := map[uint32]bool{uint32(os.Getpid()): true}
 	for _, h := range e.helped {

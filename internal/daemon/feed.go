@@ -7,10 +7,9 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// feed calls one feeder in a goroutine of its own: naming Python code and reading
-// where files are mapped takes tens of milliseconds when it meets a new program
-// (16 to 51 ms with PyTorch), in which neither the rings of a busy target nor
-// another feeder's may run over.
+// feed calls one feeder in its own goroutine: naming Python code and reading where files are mapped takes tens of
+// milliseconds for a new program (16 to 51 ms with PyTorch), in which no ring, and no ring of another feeder, may
+// overflow.
 type feed struct {
 	feeder feeder
 	held   func() uint64 // ns since which the recorder holds every event
@@ -34,7 +33,7 @@ func newFeed(feeder feeder, held func() uint64) *feed {
 	}
 }
 
-// run makes passes until ctx is done, and then the last one: what Close found in rings of sources.
+// run makes passes until ctx is done, and then a last one for what Close found in the rings of sources.
 func (f *feed) run(ctx context.Context) {
 	defer close(f.done)
 	for {
@@ -51,7 +50,7 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// ask wants a pass some time soon.
+// ask requests a pass.
 func (f *feed) ask() {
 	select {
 	case f.asked <- struct{}{}:
@@ -59,7 +58,7 @@ func (f *feed) ask() {
 	}
 }
 
-// now returns after a pass that began after the call, or after the end of run.
+// now returns after a pass that began after the call, or after run has ended.
 func (f *feed) now(ctx context.Context) error {
 	reply := make(chan struct{})
 	select {
@@ -73,7 +72,7 @@ func (f *feed) now(ctx context.Context) error {
 	return nil
 }
 
-// pass takes what the feeder has. Batches are copied: they are valid for a moment only.
+// pass collects the feeder's events. Batches are copied because they are valid only during the call.
 func (f *feed) pass() {
 	f.feeder.Feed(f.held(), func(batch []event.Event) {
 		f.mu.Lock()
@@ -82,7 +81,7 @@ func (f *feed) pass() {
 	})
 }
 
-// take hands over what has come since the last call.
+// take returns the events since the last call.
 func (f *feed) take(to func([]event.Event)) {
 	f.mu.Lock()
 	events := f.events

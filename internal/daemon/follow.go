@@ -17,8 +17,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// follower turns what happens to processes into work for the sources, and
-// remembers it for recordings. Its own goroutine handles one change at a time.
+// follower handles changes of processes: it calls the sources and stores what recordings need. Its goroutine handles
+// one change at a time.
 type follower struct {
 	log     *zap.Logger
 	watcher watcher
@@ -56,7 +56,7 @@ func newFollower(
 	}
 }
 
-// add asks for targets. run must be running: their changes may come before add returns.
+// add adds targets. run must be running: their changes may come before add returns.
 func (f *follower) add(pids []int) error {
 	for _, pid := range pids {
 		p, err := f.watcher.Add(pid)
@@ -74,7 +74,8 @@ func (f *follower) add(pids []int) error {
 	return nil
 }
 
-// await notes which processes of a target are to be followed before it is. The caller holds the lock.
+// await stores which processes of a target must be followed before the target counts as followed. The caller holds the
+// lock.
 func (f *follower) await(r *root) {
 	for _, q := range f.watcher.Living(r.pid) {
 		if r.procs[q.ID()] == nil {
@@ -83,7 +84,8 @@ func (f *follower) await(r *root) {
 	}
 }
 
-// root returns the target with this pid; nil where there is none, as once it was withdrawn. The caller holds the lock.
+// root returns the target with this pid; nil if there is none, for example after it was withdrawn. The caller holds the
+// lock.
 func (f *follower) root(pid uint32) *root {
 	for _, r := range f.roots {
 		if r.pid == pid {
@@ -93,7 +95,7 @@ func (f *follower) root(pid uint32) *root {
 	return nil
 }
 
-// makeRoot returns the target with this pid, and makes it where there is none. The caller holds the lock.
+// makeRoot returns the target with this pid, which it creates if needed. The caller holds the lock.
 func (f *follower) makeRoot(pid uint32) *root {
 	if r := f.root(pid); r != nil {
 		return r
@@ -175,7 +177,7 @@ func (f *follower) handle(c proc.Change) {
 	f.settle()
 }
 
-// assign has the events of p recorded as its target's.
+// assign makes the recorder attribute the events of p to its target.
 func (f *follower) assign(p *proc.Process) {
 	if f.recorder == nil {
 		return
@@ -198,7 +200,7 @@ func (f *follower) unassign(p *proc.Process) {
 	}
 }
 
-// note remembers how p is now, and reports whether it has another owner than before.
+// note stores the current state of p, and reports whether its owner has changed.
 func (f *follower) note(p *proc.Process) (another bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -206,7 +208,7 @@ func (f *follower) note(p *proc.Process) (another bool) {
 	return r != nil && r.note(p)
 }
 
-// follow lets every source look at p, which changed at the given time (ns).
+// follow calls every source for p, which changed at the given time (ns).
 func (f *follower) follow(p *proc.Process, at uint64) {
 	if f.forbidden(p) {
 		for _, s := range f.sources {
@@ -221,8 +223,7 @@ func (f *follower) follow(p *proc.Process, at uint64) {
 			continue // Exited follows
 		}
 		if f.newComplaint(p, s.Name(), err) {
-			// A process that has just begun maps its libraries one by one, and what stays uncovered is among the
-			// losses.
+			// A new process maps its libraries one by one, and what remains uncovered is counted as a loss.
 			f.log.Warn("a process is not covered, or only in part", zap.String("source", s.Name()),
 				zap.Uint32("pid", p.PID), zap.String("comm", p.Comm), zap.Error(err), logfield.Reported())
 		}
@@ -230,13 +231,13 @@ func (f *follower) follow(p *proc.Process, at uint64) {
 	f.noteUnprobed(p, at, before)
 }
 
-// ended reports whether err only means that p has ended: programs that start many short ones are usual.
+// ended reports whether err only means that p has ended, which is usual for programs that start many short processes.
 func ended(p *proc.Process, err error) bool {
 	gone := clierror.CodeOf(err) == clierror.NoProcess || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist)
 	return gone && !p.Alive()
 }
 
-// newComplaint reports whether err is worth a line: Follow fails again at each change for the same reason.
+// newComplaint reports whether err should be logged: Follow fails again at each change for the same reason.
 func (f *follower) newComplaint(p *proc.Process, source string, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -246,8 +247,8 @@ func (f *follower) newComplaint(p *proc.Process, source string, err error) bool 
 	return err != nil
 }
 
-// noteUnprobed remembers which libraries of p got their probes only now although they
-// were there since at: calls in between are missing.
+// noteUnprobed records the libraries of p that are probed only now although they were mapped at the time at: calls in
+// between are missing.
 func (f *follower) noteUnprobed(p *proc.Process, at, before uint64) {
 	libraries := f.librariesOf(p.PID)
 	f.mu.Lock()
@@ -274,7 +275,7 @@ func (f *follower) librariesOf(pid uint32) []recording.Library {
 	return slices.DeleteFunc(slices.Clone(f.libraries()), func(l recording.Library) bool { return l.PID != pid })
 }
 
-// keepLibraries remembers what p has mapped before its sources forget it.
+// keepLibraries stores the mappings of p before its sources forget it.
 func (f *follower) keepLibraries(p *proc.Process) {
 	libraries := f.librariesOf(p.PID)
 	f.mu.Lock()
@@ -284,7 +285,7 @@ func (f *follower) keepLibraries(p *proc.Process) {
 	}
 }
 
-// keepThreads remembers the names of p's threads: the watcher forgets the dead.
+// keepThreads stores the names of p's threads: the watcher forgets ended ones.
 func (f *follower) keepThreads(p *proc.Process) {
 	threads := f.watcher.Threads(p.PID)
 	f.mu.Lock()
@@ -294,7 +295,7 @@ func (f *follower) keepThreads(p *proc.Process) {
 	}
 }
 
-// settle looks whether everything is followed, or gone. The caller holds the lock.
+// settle updates whether all targets are followed, or have ended. The caller holds the lock.
 func (f *follower) settle() {
 	if !f.added {
 		return

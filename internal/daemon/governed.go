@@ -14,7 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 )
 
-// governed is what the governor sees of one target. It implements overhead.Target.
+// governed is the governor's view of one target. It implements overhead.Target.
 type governed struct {
 	root     uint32
 	progress *overhead.Progress
@@ -27,7 +27,7 @@ type governed struct {
 	threads map[uint32]*scheduled
 }
 
-// scheduled is what was last read of a thread.
+// scheduled is the last reading of a thread.
 type scheduled struct {
 	pid             uint32
 	cpu, slices     uint64 // of schedstat
@@ -66,10 +66,10 @@ func (t *governed) processes() []uint32 {
 // PID returns the root process.
 func (t *governed) PID() uint32 { return t.root }
 
-// Progress counts what it calls again and again.
+// Progress returns the count of the target's repeated calls.
 func (t *governed) Progress() *overhead.Progress { return t.progress }
 
-// Runs returns what a source did in all its processes so far.
+// Runs returns the probe runs of a source in all processes of the target.
 func (t *governed) Runs(s overhead.Source) overhead.Runs {
 	var sum overhead.Runs
 	for _, pid := range t.processes() {
@@ -93,14 +93,14 @@ func (t *governed) CPU() uint64 {
 	return sum
 }
 
-// Bounds of reading threads: one costs 5 us, its switches 20 more.
+// Limits for reading threads: one costs 5 µs, its switches 20 µs more.
 const (
 	maxLooked   = 256 // threads of a target
 	maxSwitches = 32  // of them whose switches are read at a time
 	fewSwitches = 50  // since the last time that are not worth reading
 )
 
-// Threads returns what the kernel accounts of the target's threads: those that are on and off CPUs most.
+// Threads returns the kernel's accounting of the target's busiest and most often switched threads.
 func (t *governed) Threads() []overhead.Thread {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +123,7 @@ func (t *governed) Threads() []overhead.Thread {
 	return out
 }
 
-// look reads how long each thread of a process was on a CPU, and how often.
+// look reads how long and how often each thread of a process was on a CPU.
 func (t *governed) look(pid uint32) {
 	dir, err := os.Open(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
@@ -152,7 +152,7 @@ func (t *governed) look(pid uint32) {
 	}
 }
 
-// readSwitches reads how often the busiest switchers left their CPU because they waited.
+// readSwitches reads the voluntary context switches of the threads that switch most.
 func (t *governed) readSwitches() {
 	var busy []uint32
 	for tid, s := range t.threads {
@@ -178,10 +178,10 @@ func (t *governed) readSwitches() {
 	}
 }
 
-// felt is for how long a window of GPU records is felt before and after what it recorded: CUPTI comes and goes.
+// felt is how long before and after its records a GPU window disturbs the target: CUPTI is attached and detached.
 const felt = 100_000_000
 
-// Disturbed reports whether a window of GPU records came or went in [from, to] (ns).
+// Disturbed reports whether a GPU window began or ended in [from, to] (ns).
 func (t *governed) Disturbed(from, to uint64) bool {
 	if t.activity == nil {
 		return false

@@ -18,18 +18,19 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Overhead says what watching may cost, and what of it is fixed.
+// Overhead is the budget for the overhead, and the sources with a fixed level.
 type Overhead struct {
 	Budget float64 // share of a target's time; 0: nothing is measured, and every source stays at its first level
-	// Pin fixes sources at levels, as "samples=49 Hz,scheduling=off": names and levels can be shortened. "": none.
+	// Pin fixes sources at levels, for example "samples=49 Hz,scheduling=off"; names and levels can be shortened. "":
+	// none.
 	Pin string
 }
 
-// carrier is the source whose calls are what targets are seen to get on by.
+// carrier is the source whose calls measure the progress of targets.
 const carrier = recording.CallsSource
 
-// governing keeps what watching costs within the budget. It is a callObserver: what targets call again and
-// again says how fast they get on.
+// governing keeps the overhead within the budget. It is a callObserver: the rate of repeated calls shows the speed of
+// targets.
 type governing struct {
 	log      *zap.Logger
 	clock    clockFunc
@@ -69,7 +70,7 @@ func newGoverning(opts Overhead, d *Daemon) (*governing, error) {
 	}
 	g.governor = overhead.New(overhead.Options{
 		Budget: opts.Budget, Sources: g.sources, Pinned: g.pinned, Carrier: carrier,
-		Even: []string{recording.SamplesSource}, Clock: d.clock, Seed: d.clock(), Log: g.tell, Name: d.functionName,
+		Even: []string{recording.SamplesSource}, Clock: d.clock, Seed: d.clock(), Log: g.logChange, Name: d.functionName,
 	})
 	return g, nil
 }
@@ -100,7 +101,7 @@ func (g *governing) pin(text string) error {
 	return nil
 }
 
-// levelOf returns the level of that name, else the first that begins with it; -1: there is none.
+// levelOf returns the level of that name, else the first that begins with it; -1 if there is none.
 func levelOf(levels []overhead.Level, name string) int {
 	if i := slices.IndexFunc(levels, func(l overhead.Level) bool { return l.Name == name }); i >= 0 || name == "" {
 		return i
@@ -124,8 +125,8 @@ func (g *governing) badPin(part string) error {
 	)
 }
 
-// tell logs a change of level.
-func (g *governing) tell(c overhead.Change) {
+// logChange logs a change of level.
+func (g *governing) logChange(c overhead.Change) {
 	g.log.Info(
 		"a source has another level",
 		zap.String("source", c.Source),
@@ -135,7 +136,7 @@ func (g *governing) tell(c overhead.Change) {
 	)
 }
 
-// run governs until ctx is done.
+// run adjusts the levels until ctx is done.
 func (g *governing) run(ctx context.Context) {
 	if g.governor == nil {
 		return
@@ -150,7 +151,7 @@ func (g *governing) run(ctx context.Context) {
 	}
 }
 
-// present returns the targets that run.
+// present returns the running targets.
 func (g *governing) present() []overhead.Target {
 	pids := g.follower.living()
 	g.mu.Lock()
@@ -175,7 +176,7 @@ func (g *governing) present() []overhead.Target {
 	return out
 }
 
-// living returns the processes that run of each target that is watched.
+// living returns the running processes of each watched target.
 func (f *follower) living() map[uint32][]uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,7 +193,7 @@ func (f *follower) living() map[uint32][]uint32 {
 	return out
 }
 
-// processes returns those of a target that run.
+// processes returns the running processes of a target.
 func (g *governing) processes(root uint32) []uint32 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -202,7 +203,7 @@ func (g *governing) processes(root uint32) []uint32 {
 	return nil
 }
 
-// Observe notes calls that can wait: they are seen all the time, whether a window is open or not.
+// Observe counts synchronous calls: they are recorded whether or not a window is open.
 func (g *governing) Observe(batch []event.Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -223,7 +224,7 @@ func (g *governing) Observe(batch []event.Event) {
 	}
 }
 
-// functionName names a function for people.
+// functionName returns the name of a function for messages.
 func (d *Daemon) functionName(fn uint16) string {
 	if d.tables != nil {
 		if f := d.tables.Functions(); int(fn) < len(f) {
@@ -233,7 +234,8 @@ func (d *Daemon) functionName(fn uint16) string {
 	return "a function"
 }
 
-// Steady keeps every source at its level until end is called: somebody records from now on. It implements api.Steadier.
+// Steady keeps every source at its level until end is called, for a recording of a future interval. It implements
+// api.Steadier.
 func (d *Daemon) Steady() (end func()) {
 	if d.governing == nil || d.governing.governor == nil {
 		return func() {}
@@ -241,10 +243,10 @@ func (d *Daemon) Steady() (end func()) {
 	return d.governing.governor.Busy()
 }
 
-// statusTime is the time that status tells levels of.
+// statusTime is the period over which status reports levels.
 const statusTime = uint64(time.Minute)
 
-// overheads returns what watching costs each target.
+// overheads returns the overhead of each target.
 func (d *Daemon) overheads(now uint64) []recording.Overhead {
 	out := []recording.Overhead{}
 	for _, pid := range d.follower.pids() {
@@ -256,7 +258,7 @@ func (d *Daemon) overheads(now uint64) []recording.Overhead {
 	return out
 }
 
-// overheadOf returns what watching cost a target in [from, to] (ns); nil: nobody governs it.
+// overheadOf returns the overhead of a target in [from, to] (ns); nil without a governor.
 func (d *Daemon) overheadOf(pid uint32, from, to uint64) *recording.Overhead {
 	if d.governing == nil || d.governing.governor == nil {
 		return nil

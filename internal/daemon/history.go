@@ -8,17 +8,17 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// samplePeriod is how often the loss counters are read, in ns. Four map lookups
-// a second are too little to measure.
+// samplePeriod is the interval at which loss counters are read, in ns. Four map lookups a second have no measurable
+// cost.
 const samplePeriod = 1_000_000_000
 
-// Bounds of what is remembered of the time that the recorder holds. The oldest make room.
+// Limits of the history of losses. The oldest entries are dropped.
 const (
 	maxLossChanges = 8192
 	maxEndedStates = 4096
 )
 
-// lossKey tells losses apart that are counted one by one.
+// lossKey identifies a loss that is counted separately.
 type lossKey struct {
 	reason loss.Reason
 	pid    uint32
@@ -26,26 +26,25 @@ type lossKey struct {
 	where  string // the file, of those that have one
 }
 
-// lossChange is what one counter grew by between two readings.
+// lossChange is the increase of one counter between two readings.
 type lossChange struct {
 	after, at uint64    // ns: the readings
 	grew      loss.Loss // Count is the growth
 }
 
-// lossState is a loss that is a state and no event, such as a function that
-// cannot be probed: it counts in every window that it touches.
+// lossState is a loss that is a state and not an event, such as a function that cannot be probed: it counts in every
+// window that it overlaps.
 type lossState struct {
 	loss        loss.Loss
 	first, last uint64 // ns: the reading before it came up, and the last one that found it
 }
 
-// lossHistory knows what was lost in a window: a ring that was full an hour ago
-// must not cast doubt on what is seen now.
+// lossHistory stores losses over time, so that a recording has only those of its own window: a ring that overflowed an
+// hour ago says nothing about current data.
 type lossHistory struct {
-	// read returns all counters since the start. With an error it returns what can
-	// be read, and nobody knows about the rest.
+	// read returns all counters since the start. With an error it returns those that could be read.
 	read func() ([]loss.Loss, error)
-	// needed returns the time (ns) before which no window begins; 0: nobody knows.
+	// needed returns the time (ns) before which no window begins; 0: unknown.
 	needed func() uint64
 
 	mu      sync.Mutex
@@ -58,7 +57,7 @@ type lossHistory struct {
 	gone    map[loss.Reason]uint64 // counts of all states and counters that ended
 }
 
-// counted is a counter that was found in the last reading.
+// counted is a counter of the last reading.
 type counted struct {
 	read uint64    // its count
 	sum  loss.Loss // with that of earlier counters of the same name, as of a process that had the same pid
@@ -70,7 +69,7 @@ func newLossHistory(needed func() uint64, read func() ([]loss.Loss, error)) *los
 	}
 }
 
-// tick reads the counters if it is time.
+// tick reads the counters if it is due.
 func (h *lossHistory) tick(now uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +78,7 @@ func (h *lossHistory) tick(now uint64) {
 	}
 }
 
-// sample reads the counters and notes what changed. The caller holds the lock.
+// sample reads the counters and stores the changes. The caller holds the lock.
 func (h *lossHistory) sample(now uint64) {
 	losses, err := h.read()
 	h.failed = err
@@ -116,7 +115,7 @@ func (h *lossHistory) sample(now uint64) {
 	h.forget(h.needed())
 }
 
-// forget drops what was over before a time (ns), not one by one.
+// forget drops entries that ended before a time (ns), in batches.
 func (h *lossHistory) forget(oldest uint64) {
 	old := func(n int, at func(i int) uint64) int {
 		return sort.Search(n, func(i int) bool { return at(i) >= oldest })
@@ -149,7 +148,7 @@ func (h *lossHistory) count(k lossKey, l loss.Loss, now uint64) {
 	h.changes = append(h.changes, lossChange{after: h.last, at: now, grew: l})
 }
 
-// end notes that a state is no more: its process is gone.
+// end records that a state is over because its process has ended.
 func (h *lossHistory) end(k lossKey, st lossState) {
 	delete(h.states, k)
 	h.gone[k.reason] += st.loss.Count
@@ -189,8 +188,8 @@ func (h *lossHistory) within(now, from, to uint64) []loss.Loss {
 	return h.listed(sums)
 }
 
-// total returns what was lost since the start; what concerned processes that are
-// gone is one row for each reason. No reason's sum ever shrinks.
+// total returns the losses since the start; those of ended processes are combined to one row a reason. No reason's sum
+// ever shrinks.
 func (h *lossHistory) total(now uint64) []loss.Loss {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,7 +210,7 @@ func (h *lossHistory) total(now uint64) []loss.Loss {
 	return h.listed(sums)
 }
 
-// listed orders losses, and adds that nothing is known where counters cannot be read.
+// listed sorts losses, and adds one if counters cannot be read.
 func (h *lossHistory) listed(sums map[lossKey]loss.Loss) []loss.Loss {
 	var out []loss.Loss
 	for _, l := range sums {
@@ -226,8 +225,7 @@ func (h *lossHistory) listed(sums map[lossKey]loss.Loss) []loss.Loss {
 	return ordered(out)
 }
 
-// isEvent reports whether a reason counts things that happen at a time. The others
-// describe how the target is probed.
+// isEvent reports whether a reason counts events. The others describe how the target is probed.
 func isEvent(r loss.Reason) bool {
 	switch r {
 	case loss.ProbeFailed,

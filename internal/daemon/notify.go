@@ -5,9 +5,8 @@ import (
 	"net"
 )
 
-// Notify tells the service manager how the daemon is: "READY=1", "STOPPING=1",
-// one assignment a line, as sd_notify(3) says. socket is the value of
-// $NOTIFY_SOCKET; where it is empty nobody listens, and nothing is done.
+// Notify reports the state of the daemon to the service manager: "READY=1", "STOPPING=1", one assignment a line
+// (sd_notify(3)). socket is the value of $NOTIFY_SOCKET; if it is empty, Notify does nothing.
 func Notify(socket, state string) error {
 	if socket == "" {
 		return nil

@@ -27,17 +27,17 @@ type Source interface {
 	Follow(p *proc.Process) error
 	// Forget is called when p is gone.
 	Forget(p *proc.Process)
-	// State is shown to everybody who owns a target: its Detail names no process.
+	// State is shown to everyone who owns a target: its Detail must name no process.
 	State() recording.Source
 	Losses() []loss.Loss
-	// Close takes every probe off. Targets go on unprobed.
+	// Close removes every probe. Targets run on unprobed.
 	Close() error
 }
 
-// tables are kept by a source whose events name functions. At most one source
-// has them, because event.Func can index only one table.
+// tables is implemented by the source whose events name functions. At most one source implements it, because event.Func
+// can index only one table.
 type tables interface {
-	// Functions returns the table that event.Func indexes; it only ever grows.
+	// Functions returns the table that event.Func indexes; it only grows.
 	Functions() []recording.Function
 	// Libraries returns the mapped libraries that the source knows of.
 	Libraries() []recording.Library
@@ -45,32 +45,31 @@ type tables interface {
 
 // feeder is a source whose events do not come out of rings.
 type feeder interface {
-	// Feed hands over what has come since the last call, once more after Close.
-	// held is the time (ns) since which the recorder holds every event. A batch is
-	// valid only until emit returns. It is called from one goroutine, not the drain one.
+	// Feed emits the events since the last call, and once more after Close. held is the time (ns) since which the
+	// recorder holds every event. A batch is valid only until emit returns. Feed is called from one goroutine, which is
+	// not the drain goroutine.
 	Feed(held uint64, emit func(batch []event.Event))
 }
 
-// settlingFeeder is a feeder that holds events back for a while, until they are complete.
+// settlingFeeder is a feeder that holds events back until they are complete.
 type settlingFeeder interface {
 	feeder
-	// Settled reports whether every event of before to (ns) that will ever be handed over
-	// has been. It may be called from any goroutine.
+	// Settled reports whether every event before to (ns) that will be emitted has been. It may be called from any
+	// goroutine.
 	Settled(to uint64) bool
 }
 
-// helped is a source that lets processes of its own work for it.
+// helped is a source that has helper processes.
 type helped interface {
 	// Helpers returns their process ids. It may be called from any goroutine.
 	Helpers() []int
 }
 
-// stacker is kept by a source whose events are Samples. At most one source is one,
-// because Args[0] can number only one table's stacks.
+// stacker is implemented by the source whose events are Samples. At most one source implements it, because Args[0] can
+// index only one table of stacks.
 type stacker interface {
-	// Stacks returns the stacks with these numbers as one tree (Meta.Frames and
-	// Meta.Stacks), and for each number its index + 1 in it. A number that is missing
-	// there has no stack any more. It may be called from any goroutine.
+	// Stacks returns the stacks with these numbers as one tree (Meta.Frames and Meta.Stacks), and for each number its
+	// index + 1 in it. A number that is missing there has no stack any more. It may be called from any goroutine.
 	Stacks(numbers []uint64) (frames []recording.Frame, stacks []recording.Node, at map[uint64]uint64)
 }
 
@@ -87,7 +86,7 @@ type watcher interface {
 	Close() error
 }
 
-// rings hold what the kernel saw until it is drained: ring.Rings.
+// rings buffers events of the kernel until they are drained: ring.Rings.
 type rings interface {
 	Drain(f func(batch []event.Event)) int
 	Fill() float64
@@ -96,7 +95,7 @@ type rings interface {
 	Close() error
 }
 
-// counter adds events up for metrics. Target is called before the first event of a process.
+// counter counts events for metrics. Target is called before the first event of a process.
 type counter interface {
 	Target(pid, root uint32)
 	// Forget is called when a target is withdrawn.
@@ -104,7 +103,7 @@ type counter interface {
 	Add(batch []event.Event)
 }
 
-// noCounter is what counts where no metrics are asked for.
+// noCounter is used if metrics are off.
 type noCounter struct{}
 
 // Target does nothing.
@@ -116,10 +115,10 @@ func (noCounter) Forget(uint32) {}
 // Add does nothing.
 func (noCounter) Add(_ []event.Event) {}
 
-// clockFunc returns the time that events carry, in ns.
+// clockFunc returns the current time on the clock of events, in ns.
 type clockFunc func() uint64
 
-// since returns how long ago t (ns) was, 0 for a time that is still to come.
+// since returns the time since t (ns), 0 for a future time.
 func since(now, t uint64) time.Duration {
 	if t >= now {
 		return 0

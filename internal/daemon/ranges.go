@@ -6,9 +6,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// ranger is kept by a source whose events are Ranges of event.ScopeRange: stretches that programs
-// name without the help of an agent. At most one source is one, because Ret can number only one
-// table's texts.
+// ranger is implemented by the source whose events are Ranges of event.ScopeRange: intervals that programs name without
+// an agent. At most one source implements it, because Ret can index only one table of texts.
 type ranger interface {
 	// Ranges returns the names and attributes with these numbers, and for each number its index + 1
 	// among them. It may be called from any goroutine.
@@ -33,8 +32,8 @@ func (r *held) nameScopes(source ranger) {
 	r.meta.GPU.Attributes, r.attributeAt = source.Ranges(sorted(attributes))
 }
 
-// merged appends to list what it lacks of texts, so that a name stands there once whoever gave
-// it, and moves the places of at accordingly.
+// merged appends the missing texts to list, so that a name is stored once for all sources, and adjusts the indices of
+// at.
 func merged(list, texts []string, at map[int32]int32) (all []string, moved map[int32]int32) {
 	all = slices.Clone(list)
 	places := make(map[string]int32, len(list)+len(texts))

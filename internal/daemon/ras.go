@@ -45,8 +45,8 @@ func newRASReader(log *zap.Logger, clock clockFunc) *rasReader {
 	return &rasReader{read: ras.Read, reaches: sameNetwork, clock: clock, log: log, cache: map[string]rasAnswer{}}
 }
 
-// of returns what RAS says of the communicators in which a target has ranks; nil where it does not answer, or says
-// nothing of them: other jobs of the host are none of the target's business.
+// of returns what RAS reports about the communicators in which a target has ranks; nil if it does not answer or has
+// none. Other jobs of the host are not shown to the target's owner.
 func (r *rasReader) of(ctx context.Context, v *view) *recording.RAS {
 	i := slices.IndexFunc(v.libraries, func(l recording.Library) bool {
 		return strings.HasPrefix(filepath.Base(l.Path), "libnccl") && v.has(l.PID)
@@ -85,14 +85,14 @@ func (r *rasReader) of(ctx context.Context, v *view) *recording.RAS {
 	return &out
 }
 
-// loopback reports whether an address is of this host's loopback. A target chooses the address: the daemon connects to
-// no other host on its behalf.
+// loopback reports whether an address is on this host's loopback. A target chooses the address, so the daemon connects
+// to no other host on its behalf.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && (host == "" || host == "localhost" || net.ParseIP(host).IsLoopback())
 }
 
-// sameNetwork reports whether a process has the daemon's loopback.
+// sameNetwork reports whether a process shares the daemon's network namespace.
 func sameNetwork(pid uint32) bool {
 	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -102,7 +102,7 @@ func sameNetwork(pid uint32) bool {
 	return err == nil && ours == theirs
 }
 
-// ask returns an answer that is not old; nil where there is none. Who waits for a slow one holds up nobody else.
+// ask returns an answer that is recent enough; nil if there is none. A slow answer delays only those who wait for it.
 func (r *rasReader) ask(ctx context.Context, address string) *recording.RAS {
 	r.mu.Lock()
 	last, ok := r.cache[address]

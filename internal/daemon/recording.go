@@ -42,7 +42,7 @@ type references struct {
 	names, attributes map[int32]bool // of scopes
 }
 
-// references looks through all events once: a minute of a busy target is millions, which are unpacked for it.
+// references scans all events once: a minute of a busy target has millions, which must be unpacked for it.
 func (r *held) references() *references {
 	if r.refs != nil {
 		return r.refs
@@ -99,14 +99,12 @@ func (r *held) Events() iter.Seq[[]event.Event] {
 	return renumbered(events, r.renumber)
 }
 
-// Release gives the memory back to the recorder.
+// Release returns the memory to the recorder.
 func (r *held) Release() { r.snapshot.Release() }
 
-// Record returns what is kept of target pid, up to now: from the time from on
-// (ns) if that is not 0, else of the last so long, else of as long as is kept. The
-// window never begins before the target was followed. For a target that is gone
-// "the last so long" counts from its end, so that what it did last is still served.
-// It must be released.
+// Record returns the retained events of target pid up to now: from the time from (ns) if that is not 0, else of the
+// last interval of that length, else all. The window never begins before the target was followed. For an ended target
+// the interval counts from its end, so that its last actions are still served. The result must be released.
 func (d *Daemon) Record(
 	ctx context.Context,
 	a api.Asker,
@@ -129,7 +127,7 @@ func (d *Daemon) Record(
 	snap := d.recorder.Snapshot(from, now, v.users...)
 	rec := &held{snapshot: snap, want: v.owns}
 	rec.meta = d.meta(v, max(from, min(snap.Since(), now)), now)
-	// A source that was paused tells of waits that ended then for as long as recorders hold events.
+	// A source that was paused reports waits that ended then for as long as recorders hold events.
 	rec.rows = slices.DeleteFunc(rows, func(e event.Event) bool { return e.End() < rec.meta.From })
 	rec.meta.Losses = ordered(slices.Concat(rec.meta.Losses, snap.Losses()))
 	d.evidence.name(&rec.meta, &v)
@@ -179,7 +177,7 @@ func (d *Daemon) meta(v view, from, now uint64) recording.Meta {
 	return m
 }
 
-// view is what the follower knows of one target at a moment: a copy.
+// view is a copy of what the follower knows about a target.
 type view struct {
 	pid            uint32
 	since          uint64
@@ -196,12 +194,12 @@ type view struct {
 	users          []recording.Owner       // whose events the recorder holds for it; none where owns is nil: everybody's
 }
 
-// view copies what is known of target pid, for whoever may see all of it.
+// view returns the data of target pid without regard to the asker.
 func (f *follower) view(pid uint32) (view, bool) {
 	return f.viewOf(api.Asker{Any: true}, pid, nil)
 }
 
-// viewFor copies what the asker may see of target pid.
+// viewFor returns the data of target pid that the asker may see.
 func (f *follower) viewFor(a api.Asker, pid uint32) (view, error) {
 	var latest []proc.Process
 	if !a.Any {
@@ -225,7 +223,7 @@ func (f *follower) viewFor(a api.Asker, pid uint32) (view, error) {
 	return v, nil
 }
 
-// mayAsk reports whether a target is the asker's at this moment: a living one is asked itself.
+// mayAsk reports whether a target belongs to the asker now; of a living target the process is checked.
 func (f *follower) mayAsk(a api.Asker, v view) bool {
 	i := slices.IndexFunc(v.entries, func(e entry) bool { return e.process.PID == v.pid && e.process.Parent == 0 })
 	if i < 0 {
@@ -304,7 +302,7 @@ func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view,
 
 func (v *view) has(pid uint32) bool { return v.members[pid] }
 
-// threads returns the names of the target's threads; living asks for those of a process that runs.
+// threads returns the names of the target's threads; living returns those of a running process.
 func (v *view) threads(living func(pid uint32) []recording.Thread) []recording.Thread {
 	var out []recording.Thread
 	for _, e := range v.entries {
@@ -320,8 +318,8 @@ func (v *view) threads(living func(pid uint32) []recording.Thread) []recording.T
 	return slices.CompactFunc(out, func(a, b recording.Thread) bool { return a.PID == b.PID && a.TID == b.TID })
 }
 
-// concerns reports whether a loss may stand in this target's recording: one that
-// names a process must name one of the target's.
+// concerns reports whether a loss belongs in this target's recording: one that names a process must name one of the
+// target's.
 func (v *view) concerns(l loss.Loss) bool {
 	return l.PID == 0 || v.has(l.PID)
 }
@@ -353,8 +351,7 @@ func describe(e *entry, libraries []recording.Library) recording.Process {
 	return out
 }
 
-// filter returns whether an event is the target's. A pid alone does not say: it
-// may have been another target's process before.
+// filter returns a test of whether an event belongs to the target. The pid is not enough: it may have been reused.
 func (v *view) filter(a api.Asker) func(*event.Event) bool {
 	type life struct{ born, died uint64 }
 	lives := map[uint32][]life{}

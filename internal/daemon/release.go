@@ -10,8 +10,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Release takes everything of ours out of a target that runs on: probes come off, and its agents leave, which is
-// awaited. What was recorded is still served, and Watch has it watched again. It implements api.Releaser.
+// Release removes probes and agents from a target that runs on, and waits until the agents have left. Its recording is
+// still served, and Watch watches it again. It implements api.Releaser.
 func (d *Daemon) Release(ctx context.Context, r api.WatchRequest) error {
 	if err := d.follower.turn(ctx, func() error { return d.follower.release(r) }); err != nil {
 		return err
@@ -19,7 +19,7 @@ func (d *Daemon) Release(ctx context.Context, r api.WatchRequest) error {
 	return d.departed(ctx, r.PID)
 }
 
-// turn has work done by the goroutine that follows processes, between two changes.
+// turn runs work in the goroutine that follows processes, between two changes.
 func (f *follower) turn(ctx context.Context, work func() error) error {
 	done := make(chan error, 1)
 	select {
@@ -50,7 +50,7 @@ func (f *follower) release(r api.WatchRequest) error {
 	return nil
 }
 
-// free notes that a target is released, and returns what of it runs.
+// free marks a target as released, and returns its running processes.
 func (f *follower) free(r api.WatchRequest) ([]*proc.Process, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,7 +72,7 @@ func (f *follower) free(r api.WatchRequest) ([]*proc.Process, error) {
 	)
 }
 
-// resume follows a target again that was released; it does nothing for any other.
+// resume follows a released target again; it does nothing for others.
 func (f *follower) resume(pid uint32) error {
 	f.mu.Lock()
 	var living []*proc.Process
@@ -89,7 +89,7 @@ func (f *follower) resume(pid uint32) error {
 	return nil
 }
 
-// alive returns the processes of a target that run. The caller holds the lock.
+// alive returns the running processes of a target. The caller holds the lock.
 func (r *root) alive() []*proc.Process {
 	var out []*proc.Process
 	for _, e := range r.procs {

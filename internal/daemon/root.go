@@ -12,8 +12,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Bounds of what is remembered of one target. A target that forks without end
-// makes the daemon forget its oldest dead, and never grow.
+// Limits of what is stored about one target. For a target that forks without end the oldest ended processes are
+// dropped.
 const (
 	maxProcesses = 4096
 	maxThreads   = 65536 // names in one recording
@@ -44,8 +44,8 @@ type root struct {
 // maxUsers bounds root.users: the oldest are forgotten.
 const maxUsers = 8
 
-// user returns whose the events of p are: those of the target's first process, which is p where that one is not known.
-// What a program is later, after setuid or exec, changes nothing.
+// user returns the owner of p's events: that of the target's first process, or p's if that is unknown. A later setuid
+// or exec changes nothing.
 func (r *root) user(p *proc.Process) recording.Owner {
 	o := recording.Owner{UID: p.UID, Target: r.pid}
 	if p.PID != r.pid && len(r.users) > 0 {
@@ -66,7 +66,7 @@ type entry struct {
 	exited     bool               // no longer counted as living
 }
 
-// unprobedInterval is a time in which a library ran unprobed.
+// unprobedInterval is an interval in which a library was mapped but not probed.
 type unprobedInterval struct {
 	pid         uint32
 	from, until uint64 // ns
@@ -76,7 +76,7 @@ func newRoot(pid uint32) *root {
 	return &root{pid: pid, procs: map[proc.ID]*entry{}, pending: map[proc.ID]bool{}}
 }
 
-// note remembers how p is now, and reports whether it has another owner than before.
+// note stores the current state of p, and reports whether its owner has changed.
 func (r *root) note(p *proc.Process) (another bool) {
 	e := r.procs[p.ID()]
 	another = e != nil && e.process.Owner != p.Owner
@@ -96,8 +96,8 @@ func (r *root) note(p *proc.Process) (another bool) {
 	return another
 }
 
-// forgetOldest drops a quarter of the processes, those that died first, the root
-// itself excepted. A quarter at a time keeps a target that forks all the time cheap.
+// forgetOldest drops the quarter of the processes that ended first, except the root. Dropping a quarter at a time keeps
+// a target that forks all the time cheap.
 func (r *root) forgetOldest() {
 	var dead []*proc.Process
 	for _, e := range r.procs {
@@ -137,7 +137,7 @@ func (r *root) keepLibraries(libraries []recording.Library) {
 	}
 }
 
-// mergeLibraries appends to known what it lacks of more; a row of more replaces its older self.
+// mergeLibraries adds the rows of more to known; a newer row replaces an older one.
 func mergeLibraries(known, more []recording.Library) []recording.Library {
 	for _, l := range more {
 		i := slices.IndexFunc(known, func(k recording.Library) bool {
@@ -152,7 +152,7 @@ func mergeLibraries(known, more []recording.Library) []recording.Library {
 	return known
 }
 
-// ended returns when the last process of the target died, in ns; 0 while one runs.
+// ended returns when the last process of the target ended, in ns; 0 while one runs.
 func (r *root) ended() uint64 {
 	if r.living > 0 {
 		return 0
@@ -164,7 +164,7 @@ func (r *root) ended() uint64 {
 	return last
 }
 
-// main returns the process that was asked for; nil before it appeared.
+// main returns the process that was requested; nil before it appeared.
 func (r *root) main() *proc.Process {
 	for _, e := range r.procs {
 		if e.process.PID == r.pid && e.process.Parent == 0 {
@@ -174,7 +174,7 @@ func (r *root) main() *proc.Process {
 	return nil
 }
 
-// unprobedLosses returns what was late within [from, to].
+// unprobedLosses returns the losses by late probes within [from, to].
 func (r *root) unprobedLosses(from, to uint64) []loss.Loss {
 	byPID := map[uint32]loss.Loss{}
 	longest := map[uint32]uint64{}
@@ -203,5 +203,5 @@ func (r *root) unprobedLosses(from, to uint64) []loss.Loss {
 	return out
 }
 
-// shown writes a time in ns for people.
+// shown formats a time in ns.
 func shown(ns uint64) string { return time.Duration(ns).Round(100 * time.Microsecond).String() }

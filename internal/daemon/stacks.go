@@ -2,8 +2,8 @@ package daemon
 
 import "github.com/inferscope/inferscope/internal/recording/loss"
 
-// nameStacks fills the tables of stacks with those of the recording's samples, and counts the samples
-// whose stack has made room for others since.
+// nameStacks fills the tables of stacks with those of the recording's samples, and counts the samples whose stack was
+// evicted.
 func (r *held) nameStacks(s stacker) {
 	if s == nil {
 		return

@@ -20,20 +20,19 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// What the Go heap may take, in bytes, beside the events, which are outside of it: some 20 MB are in
-// use with sampling on, 30 of a large program at 499 Hz. Garbage is collected when a quarter as much has come
-// again: once all is known that a target runs, hardly any comes. The limit is soft: the
-// garbage collector works harder near it, nothing fails. What all of the daemon and its helper take is
-// in docs/accuracy.md.
+// Soft limit of the Go heap in bytes, without the events, which are outside of it. Some 20 MB are in use with sampling
+// on, 30 MB for a large program at 499 Hz. Garbage is collected when the heap has grown by a quarter, which is rare
+// once all code of a target is known. Near the limit the collector works harder; nothing fails. docs/accuracy.md has
+// the memory of the daemon and its helpers.
 const (
 	heapLimit   = 60_000_000
 	heapPercent = 25
 )
 
-// shutdownTimeout is how long requests that are being answered have when the daemon stops.
+// shutdownTimeout is how long requests may take to complete when the daemon stops.
 const shutdownTimeout = 2 * time.Second
 
-// Config says what a daemon is to do, and how it reaches the kernel.
+// Config configures a daemon and its access to the kernel.
 type Config struct {
 	Options
 	Warnings     *Warnings     // of the log; nil: Status has none
@@ -50,17 +49,16 @@ type Config struct {
 	Sources      func(*ring.Rings) ([]Source, error) // makes what yields events into the rings
 	Dumper       dumper                              // makes dumps; nil: none are made
 	Pods         *discover.Pods                      // what Kubernetes tells of pods; may be nil
-	// Record starts what keeps recordings on the disk, once the socket is served; nil: none are kept.
-	// facts is to be called with what each stretch of a target says; nil: nobody wants to know.
+	// Record starts the process that stores recordings on disk, once the socket is served; nil: none are stored. facts
+	// is called with the analysis of each part of a target's recording; nil if it is not needed.
 	Record func(facts func(api.Facts)) (Archiver, error)
 }
 
-// Run is the daemon from its start to its end: it checks the kernel, takes the
-// socket, follows cfg.PIDs, serves recordings, and when ctx is done takes every
-// probe off. Its errors are faults with the exit codes of package fault.
+// Run runs the daemon: it checks the kernel, opens the socket, follows cfg.PIDs, serves recordings, and removes every
+// probe when ctx is done. Its errors have the exit codes of package clierror.
 func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
-	// First what the kernel refuses: it names the missing capability, where a
-	// socket could only say that its directory is not writable.
+	// The kernel checks come first: they name the missing capability; the socket's error would only say that its
+	// directory is not writable.
 	if err := cfg.Check(); err != nil {
 		return err
 	}
@@ -73,7 +71,7 @@ func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(heapPercent))
 	var parts Parts
 	var tally *metrics.Tally
-	done, err := unless(ctx, func() (err error) {
+	done, err := runUnlessDone(ctx, func() (err error) {
 		parts, tally, err = cfg.parts(logger)
 		return err
 	})
@@ -91,10 +89,10 @@ func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
 	return cfg.serve(ctx, d, tally, listener, logger)
 }
 
-// unless waits for f to return, or for ctx to be done: then it returns false, and f goes on until the
-// process ends. Loading the BPF programs takes a second of CPU, on a crowded machine minutes, and
-// what was loaded goes with the process.
-func unless(ctx context.Context, f func() error) (done bool, err error) {
+// runUnlessDone waits for f to return and returns true, or returns false when ctx is done while f goes on until the process
+// ends. Loading the BPF programs takes a second of CPU, which can be minutes on a busy host; what was loaded is removed
+// with the process.
+func runUnlessDone(ctx context.Context, f func() error) (done bool, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- f() }()
 	select {
@@ -105,7 +103,7 @@ func unless(ctx context.Context, f func() error) (done bool, err error) {
 	}
 }
 
-// parts makes everything that touches the kernel.
+// parts creates everything that uses the kernel.
 func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
 	p := Parts{Log: logger, Warnings: cfg.Warnings, Clock: clock.Monotonic, Dumper: cfg.Dumper, Pods: cfg.Pods}
 	fail := func(err error) (Parts, *metrics.Tally, error) { return p, nil, errors.Join(err, p.Close()) }
@@ -135,15 +133,16 @@ func (cfg *Config) parts(logger *zap.Logger) (Parts, *metrics.Tally, error) {
 	return p, tally, nil
 }
 
-// stackBytes is what the stacks of samples take at most, which go when the recorder has no sample any
-// more that has them (internal/capture/profile: BenchmarkTable).
+// stackBytes bounds the memory for stacks of samples, which are dropped when the recorder has no sample with them any
+// more (internal/capture/profile: BenchmarkTable).
 const stackBytes = 10_000_000
 
-// maxEvents is how many events a second of one target are recorded: ten times what two NCCL ranks make. It bounds what
-// a target can make the daemon do.
+// maxEvents limits the recorded events a second of one target to ten times what two NCCL ranks make. It bounds the work
+// that a target can cause in the daemon.
 const maxEvents = 2_000_000
 
-// recorderBytes is what rings and stacks leave to the recorder of the memory for events: half of it at least.
+// recorderBytes returns the part of the memory for events that rings and stacks leave to the recorder, at least half of
+// it.
 func recorderBytes(all, rings int64) int64 {
 	return max(all-rings-stackBytes, all/2, recording.MinBudget)
 }
@@ -185,7 +184,7 @@ func (cfg *Config) serve(
 		}
 		archiver, err := cfg.Record(facts)
 		if err != nil {
-			cfg.goodbye(servers, logger)
+			cfg.finishRequests(servers, logger)
 			return errors.Join(err, running.Wait(), d.parts.Close())
 		}
 		d.archiver.Store(&archiver)
@@ -197,7 +196,7 @@ func (cfg *Config) serve(
 			if k := d.archiver.Load(); k != nil {
 				(*k).Close() // while it is still answered
 			}
-			cfg.goodbye(servers, logger)
+			cfg.finishRequests(servers, logger)
 		},
 	})
 	err = errors.Join(err, running.Wait())
@@ -208,7 +207,7 @@ func (cfg *Config) serve(
 	return err
 }
 
-// server is one that answers until it is closed.
+// server is an API or metrics server.
 type server struct {
 	serve func() error
 	close func(context.Context) error
@@ -255,7 +254,7 @@ func (cfg *Config) servers(
 	return append(out, server{serve: m.Serve, close: func(context.Context) error { return m.Close() }}), nil
 }
 
-// logChange says who changed what, and what became of it: whoever keeps the machine reads it in the journal.
+// logChange logs who changed what and the result, for the administrator's journal.
 func logChange(logger *zap.Logger, c api.Change) {
 	result := "done"
 	if c.Err != nil {
@@ -265,8 +264,8 @@ func logChange(logger *zap.Logger, c api.Change) {
 		zap.String("comm", c.Comm), zap.String("result", result), zap.Duration("took", c.Took))
 }
 
-// announce says that every process that is there is probed, in the one line that
-// people and tests wait for, and to the service manager.
+// announce reports that every present process is probed: in the log line that people and tests wait for, and to the
+// service manager.
 func (cfg *Config) announce(d *Daemon, logger *zap.Logger) {
 	fields := []zap.Field{zap.Ints("pids", cfg.PIDs), zap.String("socket", cfg.Socket)}
 	points, cheap := 0, 0
@@ -287,8 +286,8 @@ func (cfg *Config) announce(d *Daemon, logger *zap.Logger) {
 	cfg.notify("READY=1", logger)
 }
 
-// goodbye lets requests that are being answered finish, while everything still runs.
-func (cfg *Config) goodbye(servers []server, logger *zap.Logger) {
+// finishRequests lets running requests complete while everything still runs.
+func (cfg *Config) finishRequests(servers []server, logger *zap.Logger) {
 	cfg.notify("STOPPING=1", logger)
 	bye, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()

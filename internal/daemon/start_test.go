@@ -218,7 +218,7 @@ func TestAStopWhileStarting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	never := make(chan struct{})
 	defer close(never)
-	done, err := unless(ctx, func() error {
+	done, err := runUnlessDone(ctx, func() error {
 		cancel()
 		<-never
 		return nil
@@ -226,7 +226,7 @@ func TestAStopWhileStarting(t *testing.T) {
 	if err != nil || done {
 		t.Errorf("%v, done: %v", err, done)
 	}
-	if done, err := unless(t.Context(), func() error { return errors.ErrUnsupported }); !errors.Is(
+	if done, err := runUnlessDone(t.Context(), func() error { return errors.ErrUnsupported }); !errors.Is(
 		err,
 		errors.ErrUnsupported,
 	) ||

@@ -16,7 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Status returns everything about the daemon and its targets.
+// Status returns the state of the daemon and its targets.
 func (d *Daemon) Status() api.Status {
 	now := d.clock()
 	s := api.Status{
@@ -50,7 +50,7 @@ func (d *Daemon) Status() api.Status {
 	return s
 }
 
-// attribute gives each target the losses that concern its processes alone.
+// attribute assigns to each target the losses that concern only its processes.
 func attribute(losses []loss.Loss, targets []api.Target) {
 	of := map[uint32]int{}
 	for i, t := range targets {
@@ -65,7 +65,7 @@ func attribute(losses []loss.Loss, targets []api.Target) {
 	}
 }
 
-// nonNil makes an empty list of no list, as JSON should show it.
+// nonNil replaces nil by an empty list, for JSON.
 func nonNil[T any](s []T) []T {
 	if s == nil {
 		return []T{}
@@ -99,7 +99,7 @@ func (d *Daemon) targets(now uint64) []api.Target {
 	return out
 }
 
-// describeTarget returns false for a target of which no process has appeared yet.
+// describeTarget returns false for a target without any process so far.
 func describeTarget(v view, now uint64) (api.Target, bool) {
 	processes := v.processes(now)
 	t := api.Target{PID: v.pid, Processes: processes}
@@ -120,7 +120,7 @@ func describeTarget(v view, now uint64) (api.Target, bool) {
 	return t, t.State != ""
 }
 
-// owner returns whose a target is, and which of its processes are not.
+// owner returns the owner of a target and its processes that belong to others.
 func (v *view) owner() (uid uint32, others map[uint32]bool) {
 	others = map[uint32]bool{}
 	for _, e := range v.entries {
@@ -165,7 +165,7 @@ func stateOf(v view, main recording.Process, now uint64) (api.TargetState, strin
 	return api.Waiting, "no CUDA library is mapped yet"
 }
 
-// howEnded reads an exit code as wait(2) gives it.
+// howEnded describes an exit code as wait(2) returns it.
 func howEnded(code int32) string {
 	ws := unix.WaitStatus(code)
 	if ws.Signaled() {
@@ -183,7 +183,7 @@ func (d *Daemon) sourceStates() []recording.Source {
 	return append(out, d.watcher.State())
 }
 
-// readLosses gathers every counter that anybody keeps.
+// readLosses collects the loss counters of all parts.
 func (d *Daemon) readLosses() ([]loss.Loss, error) {
 	out, err := d.rings.Losses()
 	out = append(out, d.watcher.Losses()...)
@@ -201,7 +201,7 @@ func (d *Daemon) readLosses() ([]loss.Loss, error) {
 	return out, err
 }
 
-// pids returns the targets in the order in which they were asked for.
+// pids returns the targets in the order of their addition.
 func (f *follower) pids() []uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -238,7 +238,7 @@ func (f *follower) unprobedLosses(now uint64) []loss.Loss {
 	return out
 }
 
-// lookup returns what decides about requests for target pid.
+// lookup returns what is needed to authorize requests for target pid.
 func (f *follower) lookup(pid uint32) (api.Owned, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -262,8 +262,8 @@ func (f *follower) owns(uid uint32) bool {
 	return false
 }
 
-// self returns what the daemon costs, with the processes that work for it and those that have
-// (one brings an agent in); what cannot be read counts 0.
+// self returns the cost of the daemon with its helper processes, including ended ones (one injects an agent);
+// unreadable values count 0.
 func (d *Daemon) self() api.Self {
 	out := cost(os.Getpid())
 	out.Heap = liveHeap()
@@ -284,7 +284,7 @@ func (d *Daemon) self() api.Self {
 	return out
 }
 
-// liveHeap returns the bytes of objects that the last garbage collection has found alive (package runtime/metrics).
+// liveHeap returns the bytes that the last garbage collection found in use (package runtime/metrics).
 func liveHeap() int64 {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
@@ -294,8 +294,7 @@ func liveHeap() int64 {
 	return int64(live[0].Value.Uint64())
 }
 
-// cost returns the CPU time of a process with all its threads, dead ones included, and
-// its resident memory.
+// cost returns the CPU time of a process with all its threads, including ended ones, and its resident memory.
 func cost(pid int) api.Self {
 	var out api.Self
 	var t unix.Timespec

@@ -57,8 +57,8 @@ func (t *ticker) run() {
 	}
 }
 
-// expired reads a timer, and reports whether it has run out since it was last read. As a raw system
-// call, for the same reason: it never waits.
+// expired reads a timer without blocking, and reports whether it has expired since it was last read. It is a raw system
+// call, for the same reason.
 func expired(fd uintptr) bool {
 	var times [8]byte
 	n, _, _ := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&times)), uintptr(len(times)))
@@ -68,7 +68,7 @@ func expired(fd uintptr) bool {
 // close ends run.
 func (t *ticker) close() { _ = t.file.Close() }
 
-// start lets a ticker run until ctx is done.
+// start runs a ticker until ctx is done.
 func (t *ticker) start(ctx context.Context) {
 	go t.run()
 	context.AfterFunc(ctx, t.close)

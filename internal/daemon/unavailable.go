@@ -6,7 +6,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Unavailable is a source that sees nothing, and says why: the error with which one of this name could not be made.
+// Unavailable is a source that records nothing; State returns the error that kept the source of this name from being
+// created.
 func Unavailable(name string, why error) *NoSource { return &NoSource{name, why} }
 
 // NoSource implements Source and does nothing.
@@ -24,12 +25,12 @@ func (*NoSource) Follow(*proc.Process) error { return nil }
 // Forget does nothing.
 func (*NoSource) Forget(*proc.Process) {}
 
-// State says why nothing is seen.
+// State returns why nothing is recorded.
 func (n *NoSource) State() recording.Source {
 	return recording.Source{Name: n.name, State: "unavailable", Detail: n.why.Error()}
 }
 
-// Losses returns nothing: State says it.
+// Losses returns none: State has the reason.
 func (*NoSource) Losses() []loss.Loss { return nil }
 
 // Close does nothing.

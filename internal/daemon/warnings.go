@@ -24,10 +24,10 @@ type Warnings struct {
 	omitted uint64
 }
 
-// Core returns a core that keeps what is logged to it; it belongs beside the one that writes the log.
+// Core returns a core that keeps what is logged, to be combined with the one that writes the log.
 func (w *Warnings) Core() zapcore.Core { return &warningCore{kept: w} }
 
-// state returns what is kept, the oldest first, and how many older ones are not. A nil w keeps nothing.
+// state returns the kept entries, oldest first, and the number of dropped ones. A nil w keeps nothing.
 func (w *Warnings) state() (kept []api.Warning, omitted uint64) {
 	if w == nil {
 		return nil, 0

@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Bounds of targets that are asked for while the daemon runs.
+// Limits for targets that are added while the daemon runs.
 const (
 	maxRoots    = 64  // as many as the command line may name, running
 	maxEnded    = 256 // that have ended, whose recordings are still served
@@ -48,7 +48,7 @@ func (d *Daemon) Watch(ctx context.Context, r api.WatchRequest) error {
 	return nil
 }
 
-// belongs says why a process does not run as uid alone.
+// belongs returns an error if a process does not run only as uid.
 func belongs(pid, uid uint32) error {
 	p, err := proc.Describe(int(pid))
 	if err == nil {
@@ -72,7 +72,7 @@ func belongs(pid, uid uint32) error {
 	)
 }
 
-// include asks the watcher for a process. run must be running.
+// include adds a process to the watcher. run must be running.
 func (f *follower) include(r api.WatchRequest) error {
 	if err := f.reserve(r); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (f *follower) include(r api.WatchRequest) error {
 	return nil
 }
 
-// reserve makes the root of a target, so that its owner is known before its first change comes.
+// reserve creates the root of a target, so that its owner is known before its first change.
 func (f *follower) reserve(r api.WatchRequest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,8 +139,8 @@ func (f *follower) reserve(r api.WatchRequest) error {
 	return nil
 }
 
-// withdraw forgets a target that ended, or never came to be. From now on every recording is
-// filtered: the recorder may still hold its events. The caller holds the lock.
+// withdraw removes a target that ended or never appeared. From now on every recording is filtered, because the recorder
+// may still hold its events. The caller holds the lock.
 func (f *follower) withdraw(r *root) {
 	if r.living > 0 {
 		return
@@ -155,7 +155,7 @@ func (f *follower) withdraw(r *root) {
 	}
 }
 
-// follows reports whether everything that target pid had at its beginning is followed.
+// follows reports whether all initial processes of target pid are followed.
 func (f *follower) follows(pid uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,10 +167,10 @@ func (f *follower) follows(pid uint32) bool {
 	return false
 }
 
-// attachTime bounds how long a request waits for its target to be followed.
+// attachTime bounds how long a request waits until its target is followed.
 const attachTime = 5 * time.Second
 
-// awaitFollowed returns when a target that was just found or asked for is followed, or after a bounded time.
+// awaitFollowed returns when a new target is followed, or after attachTime.
 func (f *follower) awaitFollowed(ctx context.Context, pid uint32) {
 	ctx, cancel := context.WithTimeout(ctx, attachTime)
 	defer cancel()
@@ -190,8 +190,8 @@ func (f *follower) awaitFollowed(ctx context.Context, pid uint32) {
 	}
 }
 
-// forbidden reports whether a process is not to be watched: its target was released, or is a user's, and it has come to
-// run as somebody else.
+// forbidden reports whether a process must not be watched: its target was released, or belongs to a user and the
+// process now runs as another one.
 func (f *follower) forbidden(p *proc.Process) bool {
 	f.mu.Lock()
 	r := f.root(p.Root)
