@@ -6,11 +6,13 @@ Writes one message of each kind, as frames of ZMTP: what internal/capture/reques
 from the wheels of PyPI that the names of the files tell (SGLang is Apache-2.0).
 """
 
+import atexit
 import dataclasses
 import importlib.abc
 import importlib.machinery
 import os
 import pickle
+import shutil
 import struct
 import sys
 import tempfile
@@ -26,6 +28,8 @@ REAL = {
     "sglang.srt.utils.msgpack_utils",
     "sglang.srt.environ",
 }
+
+STUBS = {"sglang", "torch", "transformers", "PIL", "huggingface_hub", "orjson", "requests", "fastapi"}
 
 
 class Constants(type):
@@ -47,14 +51,17 @@ class Stub(types.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, root):
-        self.root = root
+    """Finds some modules of an unpacked wheel, and stubs for whole packages."""
+
+    def __init__(self, root, real, stubs):
+        self.root, self.real, self.stubs = root, real, stubs
 
     def find_spec(self, name, path=None, target=None):
-        folder = os.path.join(self.root, *name.split(".")[:-1])
-        if name in REAL and os.path.exists(os.path.join(folder, name.split(".")[-1] + ".py")):
-            return importlib.machinery.PathFinder.find_spec(name, [folder])
-        if name.split(".")[0] in ("sglang", "torch", "transformers", "PIL", "huggingface_hub", "orjson", "requests", "fastapi"):
+        if name in self.real:
+            folder = os.path.join(self.root, *name.split(".")[:-1])
+            if found := importlib.machinery.PathFinder.find_spec(name, [folder]):
+                return found
+        if name.split(".")[0] in self.stubs:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
@@ -65,14 +72,20 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def classes(wheel):
-    """Returns the module of the messages of a wheel."""
-    root = tempfile.mkdtemp(prefix="sglang-")
+def unpack(wheel, real, stubs):
+    """Makes some modules of a wheel ready for import, until the program ends."""
+    root = tempfile.mkdtemp(prefix="wheel-")
+    atexit.register(shutil.rmtree, root, True)
     with zipfile.ZipFile(wheel) as z:
         for name in z.namelist():
-            if name.replace("/", ".")[:-3] in REAL:
+            if name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") in real:
                 z.extract(name, root)
-    sys.meta_path.insert(0, Finder(root))
+    sys.meta_path.insert(0, Finder(root, real, stubs))
+
+
+def classes(wheel):
+    """Returns the module of the messages of a wheel."""
+    unpack(wheel, REAL, STUBS)
     try:
         import msgspec
 
@@ -162,11 +175,11 @@ class Kit:
         return self.io.msgpack_encode(message) if msgpack else pickle.dumps(message, pickle.HIGHEST_PROTOCOL if self.structs else 4)
 
 
-def frame(body):
-    """One frame of ZMTP."""
+def frame(body, more=False):
+    """One frame of ZMTP; more: the message goes on in the next one."""
     if len(body) < 256:
-        return bytes([0, len(body)]) + body
-    return b"\x02" + struct.pack(">Q", len(body)) + body
+        return bytes([more, len(body)]) + body
+    return bytes([2 | more]) + struct.pack(">Q", len(body)) + body
 
 
 def main():
