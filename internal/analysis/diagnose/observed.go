@@ -25,7 +25,23 @@ func (a *analysis) observers(it *Iteration) *observer.Effect {
 			at += d
 		}
 	}
-	return observer.Measure(a.t, steps)
+	effect := observer.Measure(a.t, steps)
+	if gpu := a.t.Rec.Meta.GPU; it != nil && gpu != nil && gpu.Mode == "windows" {
+		effect.Timed = steps
+		if it.Always && len(it.Starts) == len(it.Durations) {
+			effect.Timed = it.steps()
+		}
+	}
+	return effect
+}
+
+// steps are iterations of which it is known when each begins.
+func (it *Iteration) steps() []observer.Step {
+	out := make([]observer.Step, len(it.Starts))
+	for i, from := range it.Starts {
+		out[i] = observer.Step{From: from, To: from + it.Durations[i]}
+	}
+	return out
 }
 
 // tiled reports whether durations follow each other from the first one's beginning to the last one's end.

@@ -17,6 +17,8 @@ type Effect struct {
 	// observer's. Functions that are not timed outside of windows are not in it.
 	Calls map[uint16]Share
 	Steps Share // of the time of steps inside of windows
+	// Timed are the steps of the whole recording, where those outside of windows are known; Measure leaves them out.
+	Timed []Step
 }
 
 // Share is a share with its interval, which holds the true one 9 times in 10. Nothing that can be told from chance has

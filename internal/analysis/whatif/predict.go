@@ -64,6 +64,7 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 	s.bounded(&p, edits, h)
 	s.doubtThreads(&p, edits)
 	s.inThread(&p, edits, h)
+	s.reweighed(&p, edits, h)
 	if slices.ContainsFunc(edits, sharesWork) && s.cpus > 0 {
 		p.CPUsNow, p.FreeCPUs = s.workerCPUs(), s.free
 		p.CPUs = p.CPUsNow * p.Speedup

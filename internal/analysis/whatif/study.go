@@ -34,6 +34,7 @@ type Study struct {
 	recorder recorder
 	apart    *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
 	wakes    map[thread]wakeUps
+	uneven   float64  // see missed
 	torch    bool     // PyTorch's operators run in the program
 	cpus     int      // of the host; 0: not known, or it is not known when threads ran
 	free     *float64 // how many CPUs of the host nobody took on average, or only programs of lower priority; nil: not known
@@ -110,6 +111,7 @@ func Some(
 	}
 	s.varies = s.variation()
 	s.learned = s.crossValidate()
+	s.uneven = s.missed(windows)
 	return s
 }
 
