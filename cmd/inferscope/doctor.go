@@ -53,7 +53,7 @@ func (g *global) doctor(cmd *cobra.Command, f *reportFlags) error {
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(
 			g.stderr,
-			"inferscope: this is what you may do yourself; sudo inferscope doctor says what the daemon may",
+			"inferscope: these are your own permissions; sudo inferscope doctor shows those of the daemon",
 		)
 	}
 	look := exec.CommandContext(cmd.Context(), path, args...)

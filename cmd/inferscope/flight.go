@@ -9,7 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format"
 )
 
-const flightHelp = `flight has the daemon write what it remembers to its disk, as recordings that analyze and report read. The
+const flightHelp = `flight makes the daemon write the events that it holds to its disk, as recordings for analyze. The
 daemon must have been started with --record-dir, and only root may ask. kill -USR1 of the daemon does the same.
 
     sudo inferscope flight --pid 1234
@@ -40,7 +40,7 @@ func flightCommand(g *global) *cobra.Command {
 				fmt.Fprintln(g.stdout, format.Clean(path))
 			}
 			if len(saved.Paths) == 0 {
-				fmt.Fprintln(g.stderr, "inferscope: nothing is remembered of any target")
+				fmt.Fprintln(g.stderr, "inferscope: the daemon holds no events of any target")
 			}
 			return nil
 		},

@@ -16,7 +16,7 @@ import (
 )
 
 const psHelp = `ps lists the processes that use a GPU, watched or not: those that have a GPU's device file open, or
-the driver's library mapped. It asks the daemon, and looks itself where none answers. Without root it shows your own.
+the driver's library mapped. It asks the daemon, or searches itself if none answers. Without root it shows your own.
 
     sudo inferscope ps
     inferscope ps --json`

@@ -65,7 +65,7 @@ func queryCommand(g *global) *cobra.Command {
 	}
 	jsonFlag(cmd, &f.asJSON)
 	cmd.Flags().BoolVar(&f.asCSV, "csv", false, "write CSV with a header to standard output")
-	cmd.Flags().IntVar(&f.rows, "rows", 1000, "most rows of a table; --json and --csv write all")
+	cmd.Flags().IntVar(&f.rows, "rows", 1000, "maximum number of rows; --json and --csv write all")
 	cmd.Flags().
 		StringVar(&f.endpoint, "endpoint", "", "address of the store, https://HOST[:PORT]; also AWS_ENDPOINT_URL; AWS if it is left out")
 	cmd.Flags().StringVar(&f.region, "region", "", "region of the bucket; also AWS_REGION")
@@ -73,7 +73,7 @@ func queryCommand(g *global) *cobra.Command {
 		StringVar(&f.since, "since", "", "uploaded recordings that began after this: 2h (ago), 2026-11-25, or 2026-11-25T05:00:00Z")
 	cmd.Flags().StringVar(&f.until, "until", "", "uploaded recordings that began before this")
 	cmd.Flags().StringVar(&f.node, "node", "", "uploaded recordings of this machine")
-	cmd.Flags().StringVar(&f.download, "max-download", "4GB", "most bytes to download from a store")
+	cmd.Flags().StringVar(&f.download, "max-download", "4GB", "maximum bytes to download from a store")
 	return cmd
 }
 

@@ -77,7 +77,7 @@ func (c *connection) find(ctx context.Context, f *reportFlags) error {
 	if err == nil && wanted == uint32(f.pid) {
 		c.pid = pid
 		if f.pid != 0 && uint32(f.pid) != pid {
-			fmt.Fprintf(c.g.stderr, "inferscope: pid %d belongs to target %d: this is about all of it\n", f.pid, pid)
+			fmt.Fprintf(c.g.stderr, "inferscope: pid %d belongs to target %d: the whole target is covered\n", f.pid, pid)
 		}
 		return nil
 	}
@@ -91,7 +91,7 @@ func (c *connection) find(ctx context.Context, f *reportFlags) error {
 		return adding
 	}
 	c.pid, c.added, c.fresh = wanted, true, true
-	fmt.Fprintf(c.g.stderr, "inferscope: the daemon did not watch pid %d: it does for this command\n", wanted)
+	fmt.Fprintf(c.g.stderr, "inferscope: the daemon did not watch pid %d: watching it for this command\n", wanted)
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (c *connection) window(f *reportFlags) api.Window {
 		f.window = defaultWindow
 		fmt.Fprintf(
 			c.g.stderr,
-			"inferscope: pid %d was not watched so far: looking at its next %s (--for says how long)\n",
+			"inferscope: pid %d was not watched before: recording its next %s (--for sets how long)\n",
 			c.pid,
 			f.window,
 		)

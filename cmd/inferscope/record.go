@@ -18,7 +18,7 @@ import (
 )
 
 const recordHelp = `record writes what the daemon sees of a process and its children from now on into a folder, ten
-seconds at a time, so it may run for longer than the daemon remembers. It ends after --for, when the process
+seconds at a time, so it may run for longer than the daemon keeps events. It ends after --for, when the process
 ends, or with Ctrl-C; after a crash, what was written is a valid recording.
 
     inferscope record --pid 1234 --for 30s -o t.isc

@@ -17,7 +17,7 @@ import (
 )
 
 const runHelp = `run starts a program, watches it from its first instruction to its end, and writes a
-report of it, ./report.md unless told otherwise:
+report of it, ./report.md by default:
 
     inferscope run python infer.py --batch-size 32
     inferscope run --report r.html --format html -- python infer.py --report x
@@ -81,7 +81,7 @@ func runCommand(g *global) *cobra.Command {
 		"format",
 		"f",
 		"",
-		"its format, also INFERSCOPE_REPORT_FORMAT (default: what its name says, else markdown)",
+		"its format, also INFERSCOPE_REPORT_FORMAT (default: from the extension of the file, else markdown)",
 	)
 	flags.StringVar(&f.user, "user", "", "with sudo: the user whom the program runs as, instead of root")
 	flags.StringVar(
@@ -95,7 +95,7 @@ func runCommand(g *global) *cobra.Command {
 		&f.noInject,
 		"no-inject",
 		false,
-		"load no agent: no GPU activity, launches by probes; a running daemon must have been started so",
+		"load no agent: no GPU activity, launches by probes; a running daemon must have been started with --no-inject",
 	)
 	flags.StringVar(&f.traceMB, "trace-size-mb", "", "memory for recorded events in MB, likewise")
 	flags.StringVar(&f.sampleHz, "cpu-sampling-frequency-hz", "", "stacks a second of each running thread, likewise")
@@ -166,7 +166,7 @@ func (g *global) trailing(cmd *cobra.Command, f *runFlags, args []string) []stri
 	}
 	fmt.Fprintf(
 		g.stderr,
-		"inferscope: --report at the end is taken as inferscope's; write `inferscope run -- %s ...` where it is the program's\n",
+		"inferscope: --report at the end is taken as inferscope's; write `inferscope run -- %s ...` if it belongs to the program\n",
 		args[0],
 	)
 	return args

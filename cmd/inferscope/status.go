@@ -23,7 +23,7 @@ func statusCommand(g *global) *cobra.Command {
 	var watch time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what the daemon does, and what it costs",
+		Short: "Show the state of the daemon and its overhead",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("watch") {
@@ -32,7 +32,7 @@ func statusCommand(g *global) *cobra.Command {
 			return g.status(cmd, asJSON)
 		},
 	}
-	cmd.Flags().DurationVar(&watch, "watch", 2*time.Second, "show it again and again, this far apart, until Ctrl-C")
+	cmd.Flags().DurationVar(&watch, "watch", 2*time.Second, "refresh at this interval until Ctrl-C")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	jsonFlag(cmd, &asJSON)
 	return cmd

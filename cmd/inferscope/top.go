@@ -25,10 +25,10 @@ iterations a second, and what watching costs. Enter opens a second screen for a 
 threads and kernels.
 
     inferscope top
-    inferscope top --once --json       one look, for programs
+    inferscope top --once --json       one snapshot, for programs
 
 Keys: arrows, PgUp, PgDn, Home, End move; Enter opens, Esc goes back; F4 or \ filters; F6 or > chooses the order, I
-turns it round; Z pauses; F1 or h explains; q or F10 quits.`
+reverses it; Z pauses; F1 or h explains; q or F10 quits.`
 
 // Intervals and limits of top.
 const (
@@ -55,7 +55,7 @@ func topCommand(g *global) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return g.top(cmd.Context(), &f) },
 	}
 	cmd.Flags().
-		DurationVar(&f.every, "every", 2*time.Second, "time between two looks; more where looking takes more than a tenth of a CPU")
+		DurationVar(&f.every, "every", 2*time.Second, "refresh interval; longer if refreshing takes more than a tenth of a CPU")
 	cmd.Flags().BoolVar(&f.once, "once", false, "print one table and end")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd

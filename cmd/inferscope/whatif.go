@@ -31,9 +31,9 @@ is needed.
     inferscope whatif --pid 1234 --without queueing
 
 --without takes a cause (see inferscope explain) and applies its remedy, or a function, which is then not called.
-A function goes with all that it calls. A cause of requests (queueing, kv-cache, api-server) answers when their first
-token would come without that time, if all else took as long. --workers sets how many times as many workers share the work of --without
-worker. Names may hold * and ?. Flags can be repeated; all changes apply together.`
+A function includes everything that it calls. For a cause of requests (queueing, kv-cache, api-server) the answer is
+when their first token would come without that time, everything else unchanged. --workers sets how many times as many
+workers share the work of --without worker. Names may hold * and ?. Flags can be repeated; all changes apply together.`
 
 // whatifRows is the number of rows of a table on the screen; JSON has all.
 const whatifRows = 20
@@ -58,9 +58,9 @@ func whatifCommand(g *global) *cobra.Command {
 	flags.SortFlags = false
 	g.stretchFlags(cmd, &f.reportFlags, "ask about")
 	flags.StringArrayVar(&f.without, "without", nil, "a cause, with its remedy, or a function")
-	flags.StringArrayVar(&f.faster, "faster", nil, "a cause or function that takes so many times less: 'tokenize*=2'")
-	flags.StringArrayVar(&f.kernel, "kernel", nil, "a kernel that takes so many times less: 'gemm*=1.5'")
-	flags.StringArrayVar(&f.overlap, "overlap", nil, "a cause, function or copy that is done beside the rest")
+	flags.StringArrayVar(&f.faster, "faster", nil, "a cause or function to make this many times as fast: 'tokenize*=2'")
+	flags.StringArrayVar(&f.kernel, "kernel", nil, "a kernel to make this many times as fast: 'gemm*=1.5'")
+	flags.StringArrayVar(&f.overlap, "overlap", nil, "a cause, function or copy to run in parallel with the rest")
 	flags.IntVar(
 		&f.workers,
 		"workers",
@@ -89,7 +89,7 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 	for _, e := range edits {
 		without := func(x whatif.FirstToken) bool { return x.Cause == e.Pattern }
 		if e.Verb == whatif.Without && cause.OfRequests(e.Pattern) && !slices.ContainsFunc(answer.FirstToken, without) {
-			fmt.Fprintf(g.stderr, "inferscope: warning: no first token of this recording is held up by %s\n", e.Pattern)
+			fmt.Fprintf(g.stderr, "inferscope: warning: no first token of this recording is delayed by %s\n", e.Pattern)
 		}
 	}
 	if answer.Asked != nil && answer.Asked.Empty() {

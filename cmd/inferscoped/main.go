@@ -107,7 +107,7 @@ func run(ctx context.Context, p process) int {
 const longHelp = `inferscoped watches running CUDA processes with eBPF, keeps the last minute of
 events in memory, and serves it over a unix socket:
 
-    sudo inferscoped                    every process that uses a GPU, as it comes
+    sudo inferscoped                    every process that uses a GPU, when it appears
     sudo inferscoped --pid 1234         one process, with its children
     inferscope report --pid 1234
 
@@ -115,18 +115,16 @@ It needs Linux 5.15 or newer with BTF, and root or the capabilities CAP_BPF,
 CAP_PERFMON and CAP_SYS_PTRACE (kernels before 6.6 also CAP_SYS_ADMIN). The
 watched processes are never restarted. To record what the GPU does, an agent is
 loaded into each process that uses CUDA: one thread of it is stopped twice
-at a CUDA call, for less than 2 ms together as a rule. The agent records in
-windows (200 ms every 2 s)
-and ends by itself within 2 s when the daemon is gone; --no-inject loads none,
---gpu sets when it records. However the daemon ends, all probes are removed:
+at a CUDA call, usually for less than 2 ms in total. The agent records in
+windows (200 ms every 2 s) and ends by itself within 2 s after the daemon;
+--no-inject loads none, --gpu sets when it records. However the daemon ends, all probes are removed:
 a separate process, link-holder, holds them and ends after it.
 
 Settings are taken from flags, then from the environment (INFERSCOPE_ENABLED,
 INFERSCOPE_LOG_LEVEL, INFERSCOPE_TRACE_SIZE_MB, INFERSCOPE_CUDA_VERSION,
 INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ, INFERSCOPE_SINGLE_GPU, INFERSCOPE_ALLOW,
-INFERSCOPE_DENY), then from
-.inferscope.yaml in the working directory (trace_size_mb: 200), then from
-defaults. INFERSCOPE_SOCKET is the socket.
+INFERSCOPE_DENY), then from .inferscope.yaml in the working directory
+(trace_size_mb: 200), then from defaults. INFERSCOPE_SOCKET is the socket.
 
 Exit codes: 0 stopped as asked; 1 other errors; 2 wrong flags or settings; 3 no
 such process; 4 a permission is missing; 5 the kernel lacks something; 7 another

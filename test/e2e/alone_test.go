@@ -132,7 +132,7 @@ func TestUnwatchedProcess(t *testing.T) {
 	d := launchDaemon(t, "--on-request")
 	d.waitLog("ready")
 	out, said, code := d.inferscope("report", strconv.Itoa(v.PID), "--for", "1s", "--json")
-	if code != 0 || !strings.Contains(said, "it does for this command") || !strings.Contains(out, `"operations"`) {
+	if code != 0 || !strings.Contains(said, "watching it for this command") || !strings.Contains(out, `"operations"`) {
 		t.Fatalf("it ended with %d: %s", code, said)
 	}
 	waitFor(
