@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import pickle
+import shutil
 import socket
 import struct
 import sys
@@ -93,6 +94,7 @@ class Pipe:
         self.stream = self.stream or self.end.makefile("rb")
         head = self.stream.read(1)
         if not head:
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
         size = struct.unpack(">Q", self.stream.read(8))[0] if head[0] & 2 else self.stream.read(1)[0]
         return pickle.loads(self.stream.read(size))
@@ -147,14 +149,15 @@ class Tokenizer(llm.Server):
         self.requests.send(self.kit.request(name, "canary-of-a-prompt-4711", prompt), self.kit)
 
 
-def start(work):
-    """Runs work in a process of its own, which ends with this one."""
+def start(work, folder):
+    """Runs work in a process of its own, which ends with this one and removes the folder then."""
     if os.fork() == 0:
         parent = os.getppid()
 
         def watch():
             while os.getppid() == parent:
                 threading.Event().wait(0.2)
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
 
         threading.Thread(target=watch, daemon=True).start()
@@ -178,8 +181,8 @@ def main():
         texts.ready(True)
         detokenizer(s, kit, tokens, texts)
 
-    start(schedule)
-    start(detokenize)
+    start(schedule, folder)
+    start(detokenize, folder)
     requests.ready(True)
     texts.ready(False)
     asyncio.run(Tokenizer({**s, "detokenize_ms": 0}).run(kit, requests, texts))

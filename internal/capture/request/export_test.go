@@ -2,6 +2,13 @@ package request
 
 import "time"
 
+// TapDetail returns what the state of the source says of engines once there is a request.
+func (s *Source) TapDetail() string {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	return s.feed.taps.detail()
+}
+
 // Spent returns how long the programs at sockets have run since somebody switched on that the kernel counts it.
 func (s *Source) Spent() (spent time.Duration, err error) {
 	for _, name := range []string{"request_received", "request_sent", "request_state"} {

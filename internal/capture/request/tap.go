@@ -26,6 +26,7 @@ type tapping struct {
 	open    map[string]*recording.EngineRequest
 	ended   []recording.EngineRequest
 	steps   []recording.Step
+	stepped bool     // a step was read
 	strange []uint64 // sockets that are no connection to an engine that is known
 	gaveUp  uint64   // how many there were
 	shape   bool     // messages of a known kind had an unknown shape
@@ -135,6 +136,7 @@ func (c *tap) Step(s *engine.Step) {
 		return
 	}
 	t := c.all
+	t.stepped = true
 	if len(t.steps) >= maxSteps {
 		t.left += maxSteps / 8
 		t.steps = append(t.steps[:0], t.steps[maxSteps/8:]...)
@@ -282,11 +284,7 @@ func (t *tapping) tooLong() uint64 {
 
 // detail says what is read of engines.
 func (t *tapping) detail() string {
-	known := false
-	for _, c := range t.conns {
-		known = known || c.Known() > 0
-	}
-	if len(t.steps) == 0 && (t.shape || t.gaveUp > 0 && !known) {
+	if !t.stepped && (t.shape || t.gaveUp > 0) {
 		return "messages between server and engine have an unknown shape: times are those of HTTP alone"
 	}
 	return ""

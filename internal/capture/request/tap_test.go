@@ -132,4 +132,7 @@ func TestStrangeEngine(t *testing.T) {
 	if steps, _ := source.Steps(0, clock.Monotonic()); len(steps) > 0 {
 		t.Errorf("%+v", steps)
 	}
+	if said := source.TapDetail(); !strings.Contains(said, "unknown shape") {
+		t.Errorf("it says %q", said)
+	}
 }
