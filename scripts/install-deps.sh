@@ -3,7 +3,7 @@
 #   scripts/install-deps.sh demo|generate|test|containers|judges|bench|kernels-amd64|kernels-arm64...
 # Where nothing is missing it looks and leaves, in milliseconds. judges are what some
 # tests hold InferScope against, and are skipped without, for not every distribution has
-# them: perf, h2 and PyTorch for the system's Python (150 MB to fetch, 650 MB on disk, a minute).
+# them: perf, AMD's HIP runtime, h2 and PyTorch for the system's Python (170 MB to fetch, 730 MB on disk, a minute).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
@@ -56,6 +56,7 @@ for purpose in "$@"; do
 		want_optional linux-perf perf --version
 		# Looked for, not imported: that takes seconds.
 		want_optional python3-torch test -d /usr/lib/python3/dist-packages/torch
+		want_optional libamdhip64-5 sh -c '/sbin/ldconfig -p | grep -q libamdhip64'
 		want_optional python3-h2 test -d /usr/lib/python3/dist-packages/h2
 		;;
 	bench)

@@ -46,21 +46,38 @@ var hipNames = map[string]string{
 	"hipStreamWriteValue32":              "cuStreamWriteValue32",
 }
 
-// MatchHIP returns the row of the CUDA function that does the same as a function of AMD's HIP runtime, with HIP's name:
-// its group and whether it can block hold for both, its arguments are not looked at. HIP is read from other tools'
-// traces and never probed.
-func MatchHIP(name string) (Row, bool) {
+// HIP is AMD's HIP runtime, libamdhip64. Its functions have rows as Runtime: they are what programs call.
+const HIP Library = "hip"
+
+// likeHIP returns the name of the CUDA function that does the same as a function of HIP; "" where it is none of HIP's.
+func likeHIP(name string) string {
 	base := strings.TrimSuffix(name, "_spt") // the variants of the per-thread default stream
-	if !strings.HasPrefix(base, "hip") {
+	if !strings.HasPrefix(base, "hip") || !identifier(base) {
+		return ""
+	}
+	if like, ok := hipNames[base]; ok {
+		return like
+	}
+	return "cuda" + base[len("hip"):]
+}
+
+// MatchHIP returns the row of the CUDA function that does the same as a function of AMD's HIP runtime, with HIP's name:
+// its group and whether it can block hold for both, its arguments are not looked at.
+func MatchHIP(name string) (Row, bool) {
+	row, ok := hipRow(name)
+	row.Hot = false // which is about probes
+	return row, ok
+}
+
+// hipRow is MatchHIP that tells what is asked often and says nothing. Nothing is shadowed: there is no driver's call
+// inside of HIP's.
+func hipRow(name string) (Row, bool) {
+	row, ok := Match(likeHIP(name))
+	if !ok {
 		return Row{}, false
 	}
-	like, ok := hipNames[base]
-	if !ok {
-		like = "cuda" + base[len("hip"):]
-	}
-	row, ok := Match(like)
-	if !ok {
-		return Row{}, false
-	}
-	return Row{Name: base, Library: Runtime, Group: row.Group, Timed: row.Timed, Direction: row.Direction}, true
+	return Row{
+		Name: strings.TrimSuffix(name, "_spt"), Library: Runtime, Group: row.Group, Timed: row.Timed,
+		Direction: row.Direction, Hot: row.Hot,
+	}, true
 }

@@ -29,6 +29,9 @@ type Identity struct {
 // interposer) is not one: it calls the real one, which is probed.
 func Identify(soname string, exports []Export) (Identity, bool) {
 	has := exported(exports)
+	if has["hipMalloc"] && has["hipLaunchKernel"] && namedLike(soname, "libamdhip64") {
+		return Identity{Kind: HIP}, true
+	}
 	driver := has["cuInit"] && has["cuLaunchKernel"]
 	runtime := has["cudaMalloc"] && has["cudaLaunchKernel"]
 	switch {
@@ -51,7 +54,7 @@ func exported(exports []Export) map[string]bool {
 	has := map[string]bool{
 		"cuInit": false, "cuLaunchKernel": false, "cudaMalloc": false, "cudaLaunchKernel": false,
 		"ncclAllReduce": false, "ncclGroupEnd": false, "cudaMemPrefetchBatchAsync": false,
-		"cudaMemPrefetchAsync_v2": false,
+		"cudaMemPrefetchAsync_v2": false, "hipMalloc": false, "hipLaunchKernel": false,
 	}
 	for _, e := range exports {
 		if _, asked := has[e.Name]; asked {
@@ -133,8 +136,8 @@ func Plan(id Identity, exports []Export, o Options) (Selection, error) {
 	var s Selection
 	byAddr := make(map[uint64]*candidate)
 	for _, e := range exports {
-		row, _ := find(e.Name, id.Major)
-		if row < 0 || theIndex().rows[row].Library != id.Kind {
+		row, ok := known(e.Name, id)
+		if !ok {
 			continue
 		}
 		s.Found++
@@ -144,7 +147,7 @@ func Plan(id Identity, exports []Export, o Options) (Selection, error) {
 		byAddr[e.Addr].add(row, e.Name)
 	}
 	for _, c := range byAddr {
-		s.take(c, id.Major, o)
+		s.take(c, id, o)
 	}
 	if len(s.Points) > maxPoints {
 		return Selection{}, fmt.Errorf(
@@ -159,9 +162,24 @@ func Plan(id Identity, exports []Export, o Options) (Selection, error) {
 	return s, nil
 }
 
+// known returns the row of a function in a library; false where the table has none.
+func known(name string, id Identity) (row int, ok bool) {
+	if id.Kind == HIP {
+		row, _ = find(likeHIP(name), 0)
+		return row, row >= 0
+	}
+	row, _ = find(name, id.Major)
+	return row, row >= 0 && theIndex().rows[row].Library == id.Kind
+}
+
 // take adds c's point unless it is to be left out.
-func (s *Selection) take(c *candidate, major int, o Options) {
-	row, _ := match(c.name, major)
+func (s *Selection) take(c *candidate, id Identity, o Options) {
+	row := theIndex().rows[c.row]
+	if id.Kind == HIP {
+		row, _ = hipRow(c.name)
+	} else {
+		row, _ = match(c.name, id.Major)
+	}
 	switch {
 	case row.Hot && !o.Hot:
 		s.Hot += len(c.names)

@@ -22,6 +22,8 @@ func ResultName(lib Library, code int32) string {
 		return fmt.Sprintf("CUresult %d", code)
 	case Runtime:
 		return fmt.Sprintf("cudaError_t %d", code)
+	case HIP:
+		return fmt.Sprintf("hipError_t %d", code)
 	}
 	return fmt.Sprintf("error %d", code)
 }

@@ -1,5 +1,6 @@
 // Package nvidia tests against NVIDIA's real libraries, which are fetched for the
-// purpose and skipped with a reason where they cannot be had. No GPU is needed.
+// purpose and skipped with a reason where they cannot be had, and AMD's HIP runtime where it is installed. No GPU is
+// needed.
 package nvidia
 
 import (
@@ -25,7 +26,11 @@ type library struct {
 
 func open(t testing.TB, part nvlibs.Part) library {
 	t.Helper()
-	path := nvlibs.Library(t, part)
+	return openFile(t, nvlibs.Library(t, part))
+}
+
+func openFile(t testing.TB, path string) library {
+	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)

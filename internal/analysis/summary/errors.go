@@ -26,12 +26,16 @@ func (e *errorCodes) count(o *op) {
 func (e *errorCodes) result() []ErrorCode {
 	out := []ErrorCode{}
 	for k, n := range e.counts {
+		library := cuda.Library(k.library)
+		if _, hip := cuda.MatchHIP(k.function); hip { // its codes have names of their own
+			library = cuda.HIP
+		}
 		out = append(
 			out,
 			ErrorCode{
 				Function: k.function,
 				Code:     k.code,
-				Name:     cuda.ResultName(cuda.Library(k.library), k.code),
+				Name:     cuda.ResultName(library, k.code),
 				Count:    n,
 			},
 		)

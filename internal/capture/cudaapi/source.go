@@ -119,7 +119,7 @@ func (s *Source) Follow(p *proc.Process) error {
 // decides its content (cuda.Identify); libcudnn and libcublas do not get so far.
 func candidate(base string) bool {
 	return libcuda.Is(base) || strings.HasPrefix(base, "libcudart") || strings.HasPrefix(base, "libnccl") ||
-		strings.HasPrefix(base, "librccl")
+		strings.HasPrefix(base, "librccl") || strings.HasPrefix(base, "libamdhip64")
 }
 
 // unknown returns the mappings of files that p has not had before, one of each file.
