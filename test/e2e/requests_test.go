@@ -81,7 +81,22 @@ func TestContentOfRequests(t *testing.T) {
 	long.Test(t)
 	needRoot(t)
 	pid, url := sseServer(t)
-	files := outputs(t, askServer(t, pid, url, http.DefaultClient, "--capture-content"), pid)
+	checkContent(t, pid, url, http.DefaultClient)
+}
+
+// TestContentOverHTTP2: the same of requests on one connection.
+func TestContentOverHTTP2(t *testing.T) {
+	long.Test(t)
+	needRoot(t)
+	s := h2server.Start(t)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	checkContent(t, s.PID, "http://"+s.HTTP, &http.Client{Transport: &http.Transport{Protocols: &protocols}})
+}
+
+func checkContent(t *testing.T, pid int, url string, client *http.Client) {
+	t.Helper()
+	files := outputs(t, askServer(t, pid, url, client, "--capture-content"), pid)
 	for _, name := range []string{"r.md", "r.json", "r.jsonl", "r.otlp.json", "meta", "text"} {
 		if !strings.Contains(files[name], canary) || !strings.Contains(files[name], "secretsecret") {
 			t.Errorf("%s lacks the prompt or the answer", name)
