@@ -11,6 +11,9 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
 )
 
+// maxContent is how many bytes of a prompt or an answer are asked for.
+const maxContent = 64
+
 // log is a Sink that keeps what it is told.
 type log struct {
 	begun, ended []*exchange.Exchange
@@ -18,8 +21,12 @@ type log struct {
 	frames       uint32
 }
 
-func (l *log) Begin(x *exchange.Exchange) { l.begun = append(l.begun, x) }
-func (l *log) End(x *exchange.Exchange)   { l.ended = append(l.ended, x) }
+func (l *log) End(x *exchange.Exchange) { l.ended = append(l.ended, x) }
+func (l *log) Begin(x *exchange.Exchange) {
+	l.begun = append(l.begun, x)
+	x.Content = exchange.NewContent(maxContent)
+}
+
 func (l *log) Wrote(_ *exchange.Exchange, ts uint64, _, frames uint32) {
 	l.wrote = append(l.wrote, ts)
 	l.frames += frames
@@ -473,6 +480,9 @@ func FuzzConn(f *testing.F) {
 			}
 			if len(x.Model) > 200 || len(x.Route) > 400 || len(x.ID) > 200 || len(x.Trace) > 200 {
 				t.Fatalf("names without bounds: %+v", *x)
+			}
+			if most := maxContent + exchange.Margin; len(x.Content.Prompt.Bytes) > most || len(x.Content.Answer.Bytes) > most {
+				t.Fatalf("content without bounds: %+v", *x.Content)
 			}
 		}
 		if len(ended) != len(l.begun) || !c.Idle() {
