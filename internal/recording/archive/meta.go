@@ -75,10 +75,18 @@ func ofGPU[T, R any](
 
 // nameTables returns all of them.
 func nameTables() []nameTable {
-	return slices.Concat(targetTables(), codeTables(), gpuTables(), []nameTable{codesTable()})
+	return slices.Concat(
+		processTables(),
+		requestTables(),
+		stateTables(),
+		codeTables(),
+		gpuTables(),
+		[]nameTable{codesTable()},
+	)
 }
 
-func targetTables() []nameTable {
+// processTables name what the target is made of.
+func processTables() []nameTable {
 	return []nameTable{
 		tableOf(
 			"processes",
@@ -120,6 +128,12 @@ func targetTables() []nameTable {
 			func(_ int, v recording.Source) sourceRow { return sourceRow(v) },
 			func(r sourceRow) recording.Source { return recording.Source(r) },
 		),
+	}
+}
+
+// requestTables have what the target served.
+func requestTables() []nameTable {
+	return []nameTable{
 		tableOf(
 			"requests",
 			"HTTP requests served, with times and token numbers; content only with --capture-content",
@@ -140,6 +154,12 @@ func targetTables() []nameTable {
 			func(m *recording.Meta) *[]recording.EngineRequest { return &m.EngineRequests },
 			func(_ int, v recording.EngineRequest) engineRequestRow { return engineRequestRow(v) },
 			func(r engineRequestRow) recording.EngineRequest { return recording.EngineRequest(r) }),
+	}
+}
+
+// stateTables have losses, and states of the target and of the machine.
+func stateTables() []nameTable {
+	return []nameTable{
 		tableOf("losses", "data known to be missing or uncertain", false,
 			func(m *recording.Meta) *[]loss.Loss { return &m.Losses },
 			func(_ int, v loss.Loss) lossRow { return lossRow(v) }, func(r lossRow) loss.Loss { return loss.Loss(r) }),
