@@ -233,7 +233,8 @@ type Process struct {
 	Probed   uint64 `json:"probed_ns,omitempty"` // when the first probe was on; 0: no CUDA library seen yet
 	Died     uint64 `json:"died_ns,omitempty"`   // 0: still running at the end of the window
 	ExitCode int32  `json:"exit_code,omitempty"` // as wait(2) gives it, where Died is set
-	// OutOfMemory says that it was killed while the kernel killed for want of memory; only `inferscope run` knows.
+	// OutOfMemory reports whether the kernel killed processes because memory was exhausted when this one was killed;
+	// only `inferscope run` sets it.
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
 

@@ -86,7 +86,7 @@ type exitModel struct {
 	Signal int    `json:"signal,omitempty"`
 	Core   bool   `json:"core,omitempty"` // it left a core dump
 	Status int32  `json:"wait_status"`    // as wait(2) gives it
-	// OutOfMemory says that it was killed while the kernel killed for want of memory.
+	// OutOfMemory reports whether the kernel killed processes because memory was exhausted when this one was killed.
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
 

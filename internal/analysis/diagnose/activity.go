@@ -9,7 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// kinds tells what the activities of one device are.
+// kinds classifies the activities of one device.
 type kinds struct {
 	t        *timeline.Timeline
 	memory   []bool // by kernel: its name says that it waits for memory
@@ -27,10 +27,10 @@ type kinds struct {
 // runs counts kernels.
 type runs struct{ runs, time uint64 }
 
-// poorKinds is how many kinds of kernels could do better: memoryKernel, smallKernel and tinyKernel.
+// poorKinds is the number of kinds of inefficient kernels: memoryKernel, smallKernel and tinyKernel.
 const poorKinds = tinyKernel - memoryKernel + 1
 
-// poorIndex is the index of the kind that a finding is about.
+// poorIndex is the index of the kind of a finding.
 func poorIndex(id cause.ID) doing {
 	switch id {
 	case cause.BandwidthBound:
@@ -41,10 +41,10 @@ func poorIndex(id cause.ID) doing {
 	return tinyKernel - memoryKernel
 }
 
-// copiers is for how long copies ran by the thread that asked for them, and by the function.
+// copiers sums the time of copies by the thread that requested them, and by function.
 type copiers struct{ threads, calls tally }
 
-// flush makes them ready to be copied.
+// flush prepares them for copying.
 func (c *copiers) flush() {
 	c.threads.flush()
 	c.calls.flush()
@@ -63,7 +63,7 @@ func newKinds(t *timeline.Timeline, memory, talks []bool, dev *timeline.Device) 
 	return k
 }
 
-// of returns what an activity is.
+// of returns the kind of an activity.
 func (k *kinds) of(act *timeline.Activity) doing {
 	e := &k.t.Rec.Events[act.Event]
 	switch act.Kind {
@@ -83,7 +83,7 @@ func (k *kinds) of(act *timeline.Activity) doing {
 	return setting
 }
 
-// asked notes who asked for a copy.
+// asked records which thread requested a copy.
 func (k *kinds) asked(act *timeline.Activity, what doing) {
 	by := &k.freeBy
 	switch what {
@@ -138,7 +138,7 @@ const (
 	resultBytes = 64 << 10
 )
 
-// copyKind says what a copy is.
+// copyKind returns the kind of a copy.
 func copyKind(e *event.Event) doing {
 	source, destination, async := uint8(e.Ret>>8), uint8(e.Ret>>16), e.Ret>>24&1 != 0
 	held := !async || source == pageable || destination == pageable
@@ -168,7 +168,7 @@ func copyKind(e *event.Event) doing {
 var memoryBound = regexp.MustCompile(`(?i)gemv|mul_mat_vec|mmvq|dot_kernel|nvjet_\w+?_(\d+x(8|16)|(8|16)x\d+)_|` +
 	`(^|\D)\d+x(8|16)_(\d+x)?\d+_|splitkv|paged_attention|batch_?decode|decode_attention|masked_multihead`)
 
-// memoryKernels says of each kernel of the recording whether its name is such a one.
+// memoryKernels returns, for each kernel of the recording, whether its name is in memoryBound.
 func memoryKernels(t *timeline.Timeline) []bool {
 	if t.Rec.Meta.GPU == nil {
 		return nil
@@ -180,5 +180,5 @@ func memoryKernels(t *timeline.Timeline) []bool {
 	return out
 }
 
-// maxKernelName bounds what is read of a kernel's name: templates make some of them 10 kB long.
+// maxKernelName bounds how much of a kernel's name is read: with templates it can have 10 kB.
 const maxKernelName = 512

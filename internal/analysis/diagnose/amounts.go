@@ -10,7 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// amount is what an iteration works on, as its scope says: scope("step", batch=8, tokens=128).
+// amount is the amount of work of an iteration, from its scope: scope("step", batch=8, tokens=128).
 type amount struct {
 	Name   string  `json:"name"`       // of the attribute
 	Mean   float64 `json:"mean"`       // of the iterations that have it
@@ -23,14 +23,14 @@ type sum struct {
 	n  uint64 // ranges that have it
 }
 
-// isAmount reports whether an attribute is a number of tokens or of what is in a batch; a limit is none.
+// isAmount reports whether an attribute is a number of tokens or a batch size, and not a limit.
 func isAmount(name string) bool {
 	name = strings.ToLower(name)
 	return name == "batch" || name == "batch_size" || name == "tokens" ||
 		strings.HasSuffix(name, "_tokens") && !strings.HasPrefix(name, "max_")
 }
 
-// amountsIn reads the amounts out of the attributes of a scope, a JSON object.
+// amountsIn returns the amounts among the attributes of a scope, a JSON object.
 func amountsIn(text string) map[string]float64 {
 	var all map[string]any
 	if json.Unmarshal([]byte(text), &all) != nil {
@@ -45,7 +45,7 @@ func amountsIn(text string) map[string]float64 {
 	return out
 }
 
-// count adds the amounts that a range has. read keeps those of attributes that were read before.
+// count adds the amounts of a range. read caches the parsed attributes.
 func (r *namedRanges) count(e *event.Event, attributes []string, read map[uint64]map[string]float64) {
 	i := e.Args[3]
 	if e.Func != event.ScopeRange || i == 0 || i > uint64(len(attributes)) {
@@ -65,7 +65,7 @@ func (r *namedRanges) count(e *event.Event, attributes []string, read map[uint64
 	}
 }
 
-// amountsOf returns what the ranges say that they work on, by name.
+// amountsOf returns the amounts of ranges, by name.
 func (r *namedRanges) amountsOf() []amount {
 	var out []amount
 	for _, name := range slices.Sorted(maps.Keys(r.amounts)) {

@@ -15,7 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// basis is what a kernel's time with a batch twice as large is derived from.
+// basis is the method by which the time of a kernel with twice the batch is derived.
 type basis uint8
 
 const (
@@ -27,7 +27,7 @@ const (
 	bases
 )
 
-// basisTexts say what a basis is.
+// basisTexts describe the methods.
 var basisTexts = [bases]string{
 	byNothing:   "from nothing known",
 	byIntensity: "from arithmetic intensity (weights are read once)",
@@ -37,18 +37,18 @@ var basisTexts = [bases]string{
 }
 
 const (
-	// leastDoubled is the least throughput with twice the batch that is worth a number.
+	// leastDoubled is the lowest predicted throughput with twice the batch that is reported.
 	leastDoubled = 1.2
-	// mostDoubled bounds the activities of a device that are looked at.
+	// mostDoubled bounds the activities of a device that are examined.
 	mostDoubled = 1 << 18
-	// maxShapes bounds the different kernels with grids of a device that are told apart.
+	// maxShapes bounds the distinct pairs of kernel and grid of a device.
 	maxShapes = 4096
 	// drawn is how much of its share of the memory's bandwidth a multiprocessor can take while others are idle.
 	drawn = 2
 	// leastRuns, leastRatio and mostRatio are the least runs with each of two grids, and between what the larger is of
 	// the smaller, for their times to say how a kernel scales.
 	leastRuns, leastRatio, mostRatio = 3, 1.5, 4
-	// leastClock is a clock that GPUs in use do not stay below, Hz.
+	// leastClock is a clock in Hz that GPUs in use do not fall below.
 	leastClock = 1e9
 )
 
@@ -77,20 +77,20 @@ func compareShapes(a, b shape) int {
 	return cmp.Or(cmp.Compare(a.kernel, b.kernel), cmp.Compare(a.blocks, b.blocks), cmp.Compare(a.threads, b.threads))
 }
 
-// moments sums up durations, in ns.
+// moments holds the sums for mean and variance of durations, in ns.
 type moments struct{ n, sum, squares float64 }
 
 func (m *moments) add(x float64) { m.n, m.sum, m.squares = m.n+1, m.sum+x, m.squares+x*x }
 
 func (m *moments) mean() float64 { return m.sum / m.n }
 
-// doubt is twice the standard error of the mean, relative to it.
+// doubt is two standard errors of the mean, relative to it.
 func (m *moments) doubt() float64 {
 	mean := m.mean()
 	return 2 * math.Sqrt(max(0, m.squares/m.n-mean*mean)/m.n) / mean
 }
 
-// times is how many times as long a kernel takes with a batch twice as large.
+// times returns the factor by which a kernel takes longer with twice the batch.
 func (d *doubling) times(s shape) (timeRange, basis) {
 	if s.kernel < 0 || s.blocks == 0 || d.device.SMs == 0 {
 		return d.byName(s)
@@ -158,7 +158,7 @@ func intensity(name string) (operations float64, tensor bool) {
 	return 2. / half, false // a vector
 }
 
-// machineBalance is how many operations a device does at least in the time in which it reads a byte; 0: not known.
+// machineBalance returns the minimum number of operations of a device per byte read; 0 if unknown.
 func machineBalance(d *recording.Device, tensor bool) float64 {
 	if d.PeakRate == 0 || d.SMs == 0 {
 		return 0
@@ -202,8 +202,8 @@ func (d *doubling) waves(s shape) timeRange {
 	return r
 }
 
-// resident is how many blocks of a kernel a multiprocessor holds at most (CUDA C++ Programming Guide, "Technical
-// Specifications per Compute Capability"): shared memory, which is not recorded whole, may allow fewer.
+// resident returns the maximum number of resident blocks of a kernel per multiprocessor (CUDA C++ Programming Guide,
+// "Technical Specifications per Compute Capability").
 func (d *doubling) resident(s shape) uint64 {
 	const registers, threads, blocks = 64 << 10, 2048, 32
 	n := uint64(blocks)
@@ -216,7 +216,7 @@ func (d *doubling) resident(s shape) uint64 {
 	return max(1, n)
 }
 
-// measured is times as the same kernel took with other grids.
+// measured is times derived from runs of the same kernel with other grids.
 func (d *doubling) measured(s shape) (timeRange, bool) {
 	m := d.shapes[s]
 	var r timeRange
@@ -242,13 +242,13 @@ func (d *doubling) measured(s shape) (timeRange, bool) {
 	return r, r.High > 0
 }
 
-// doubled is what all kernels take with a batch twice as large, and the shares of their time by what that rests on.
+// doubled is the time of all kernels with twice the batch, and the shares of it by basis.
 type doubled struct {
 	times timeRange
 	share [bases]float64
 }
 
-// doubleKernels predicts the kernels of all devices; false where there are none.
+// doubleKernels predicts the kernels of all devices; false if there are none.
 func doubleKernels(t *timeline.Timeline) (out doubled, ok bool) {
 	if t.Rec.Meta.GPU == nil {
 		return out, false
@@ -286,7 +286,7 @@ func doubleKernels(t *timeline.Timeline) (out doubled, ok bool) {
 	return out, true
 }
 
-// add notes how long a kernel took.
+// add adds the duration of a kernel.
 func (d *doubling) add(t *timeline.Timeline, act *timeline.Activity) {
 	if act.Kind != timeline.Kernel {
 		return
@@ -305,9 +305,8 @@ func (d *doubling) add(t *timeline.Timeline, act *timeline.Activity) {
 	d.shapes[s].add(float64(act.End - act.Start))
 }
 
-// twiceTheBatch returns the throughput with a batch twice as large, relative to what it is, and what that rests on.
-// What is not in kernels takes as long at best and twice as long at worst. nil for other causes, and where next to
-// nothing is sure.
+// twiceTheBatch returns the throughput with twice the batch, relative to the current one, and the basis of the
+// prediction.
 func (a *analysis) twiceTheBatch(id cause.ID) (*timeRange, *Evidence) {
 	switch id {
 	case cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound:
@@ -325,7 +324,7 @@ func (a *analysis) twiceTheBatch(id cause.ID) (*timeRange, *Evidence) {
 	return &r, &Evidence{Text: d.text()}
 }
 
-// throughput is that of a program whose kernels run for a share of its time.
+// throughput returns the throughput of a program whose kernels run for a share of its time.
 func (d *doubled) throughput(kernels float64) timeRange {
 	return timeRange{
 		Low:  2 / (d.times.High*kernels + unknownTimes.High*(1-kernels)),
@@ -333,7 +332,7 @@ func (d *doubled) throughput(kernels float64) timeRange {
 	}
 }
 
-// text says what the prediction rests on.
+// text describes the basis of the prediction.
 func (d *doubled) text() string {
 	text := fmt.Sprintf("With twice the batch the kernels take %.2f to %.2f times as long", d.times.Low, d.times.High)
 	for by := bases; by > 0; by-- {
@@ -344,11 +343,11 @@ func (d *doubled) text() string {
 	return text
 }
 
-// product returns how many there are of a size in three dimensions, 0 where that is not known; as bpf/event.h packs it.
+// product returns the product of a size in three dimensions, packed as in bpf/event.h; 0 if unknown.
 func product(packed uint64) uint64 {
 	x, y, z := packed&math.MaxUint32, packed>>32&math.MaxUint16, packed>>48
 	return x * min(y, 1<<15) * min(z, 1<<15) // without the bounds a damaged event could overflow
 }
 
-// blocks returns how many blocks a kernel had, 0 where that is not known.
+// blocks returns the number of blocks of a kernel, 0 if unknown.
 func blocks(e *event.Event) uint64 { return product(e.Args[2]) }

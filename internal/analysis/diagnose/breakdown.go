@@ -10,7 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// measured is a stretch of time dealt out: Did and Idle sum to Time exactly.
+// measured is the breakdown of an interval: Did and Idle sum to Time exactly.
 type measured struct {
 	Time   uint64 // ns
 	Window uint64
@@ -28,7 +28,7 @@ type measured struct {
 	computing           float64 // the share of its time that the busiest device computes
 }
 
-// most is how many times as fast the work can be done with the kernels as they are.
+// most returns the maximum speed-up with the kernels as they are.
 func (m *measured) most() float64 {
 	if m.computing == 0 {
 		return math.Inf(1)
@@ -46,33 +46,33 @@ func (m *measured) sum(from, to doing) uint64 {
 
 func (m *measured) compute() uint64 { return m.sum(fullKernel, tinyKernel) }
 
-// copies is the time in which a device copied to or from somewhere else, and no kernel ran.
+// copies returns the time of copies without a kernel at the same time.
 func (m *measured) copies() uint64 { return m.sum(heldToDevice, resultCopy) }
 
 func (m *measured) toHost() uint64 {
 	return m.Did[heldToHost] + m.Did[freeToHost] + m.Did[resultCopy]
 }
 
-// exposed is the time in which a device communicated and no kernel computed.
+// exposed returns the time of communication without a computing kernel at the same time.
 func (m *measured) exposed() uint64 { return m.Did[communicating] }
 
 func (m *measured) busy() uint64 { return m.sum(fullKernel, setting) }
 
-// idle is the time in which nothing ran.
+// idle returns the time in which nothing ran.
 func (m *measured) idle() uint64 { return m.Time - m.busy() }
 
-// held is the part of copies that held somebody.
+// held returns the part of copies that blocked a thread.
 func (m *measured) held() uint64 { return m.Did[heldToDevice] + m.Did[heldToHost] }
 
-// free is the part of copies that could have run beside kernels.
+// free returns the part of copies that could have overlapped with kernels.
 func (m *measured) free() uint64 { return m.Did[freeToDevice] + m.Did[freeToHost] + m.Did[peerCopy] }
 
-// measure deals out the time of each device and of all, and groups the steps by cause.
+// measure breaks down the time of each device and of all together, and groups the steps by cause.
 func (a *analysis) measure(d *Diagnosis, did []deviceWork) {
 	window := a.within.To - a.within.From
 	if a.subject != aboutGPUs {
 		a.total.Window = window
-		a.alone()
+		a.addMainThread()
 		d.Breakdown = a.total.breakdown(a)
 		return
 	}
@@ -91,7 +91,7 @@ func (a *analysis) measure(d *Diagnosis, did []deviceWork) {
 	d.Breakdown = a.total.breakdown(a)
 }
 
-// steps takes the steps of all gaps, each for its device.
+// steps adds the steps of all gaps to their devices.
 func (a *analysis) steps(devices []measured) {
 	for i := range a.w.Gaps {
 		g := &a.w.Gaps[i]
@@ -104,7 +104,7 @@ func (a *analysis) steps(devices []measured) {
 	}
 }
 
-// gap takes the steps of a gap.
+// gap adds the steps of a gap.
 func (a *analysis) gap(devices []measured, g *gap.Gap, steps []gap.Step) {
 	if g.Device < 0 || int(g.Device) >= len(devices) {
 		return
@@ -122,8 +122,8 @@ func (a *analysis) group(id cause.ID) *group {
 	return a.groups[id]
 }
 
-// alone takes the steps of the main thread for the gaps of a GPU.
-func (a *analysis) alone() {
+// addMainThread uses the steps of the main thread in place of the gaps of a GPU.
+func (a *analysis) addMainThread() {
 	if a.w.Main == nil {
 		return
 	}
@@ -135,8 +135,7 @@ func (a *analysis) alone() {
 
 func length(s *gap.Step) uint64 { return s.To - min(s.From, s.To) }
 
-// note adds a step to a measure and to its group, as far as it lies in what is broken down, and returns how much that
-// is, ns.
+// note adds the part of a step within the breakdown to a measure and to its group, and returns the length of that part.
 func (a *analysis) note(m *measured, s *gap.Step, g *gap.Gap) uint64 {
 	if s.From < a.within.From || s.To > a.within.To {
 		cut := *s
@@ -196,7 +195,7 @@ func (a *analysis) device(dev *timeline.Device, m *measured) Device {
 	return out
 }
 
-// breakdown writes a measure as parts.
+// breakdown converts a measure to parts.
 func (m *measured) breakdown(a *analysis) Breakdown {
 	b := Breakdown{Time: m.Time, Window: m.Window, Share: share(m.Time, m.Window), Parts: []Part{}, People: []Part{}}
 	if a.subject == aboutGPUs || a.subject == aboutSilent {
@@ -228,7 +227,7 @@ func (m *measured) breakdown(a *analysis) Breakdown {
 	return b
 }
 
-// causes are the parts of idle time, the most first.
+// causes returns the parts of idle time, the longest first.
 func (m *measured) causes(a *analysis) []Part {
 	var out []Part
 	for id, n := range m.Idle {

@@ -5,7 +5,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// Busiest is the thread of a process that computed most in some stretches of time, or would have with a CPU.
+// Busiest is the thread of a process that computed most in some intervals, or would have with a CPU.
 type Busiest struct {
 	Thread  string         // "asyncio (4711)"; "": none ran
 	Running float64        // share of the stretches for which it was on a CPU or waited for one, as far as that is known
@@ -19,7 +19,7 @@ const (
 	leastBusyShare   = 0.3 // of the samples of the thread
 )
 
-// Busiest finds what a process did in some stretches of time, as far as scheduling and samples tell.
+// Busiest returns what a process did in some intervals, as far as scheduling and samples show it.
 func (w *Work) Busiest(list []threads.Thread, pid uint32, within timeline.Spans) Busiest {
 	var best *threads.Thread
 	most, seen := uint64(0), uint64(0)

@@ -8,13 +8,13 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// callers finds from where the program made CUDA calls: by the samples of threads inside of them, running
-// or going to sleep. What is known of a call says when it was made, and not from where.
+// callers finds the functions from which the program made CUDA calls, by samples of threads inside these calls, running
+// or blocked.
 type callers struct {
 	byCall map[string]*tally // by function: samples by stack
 }
 
-// newCallers looks at all samples once, and at each of their stacks once.
+// newCallers reads all samples once, and each of their stacks once.
 func newCallers(x *threads.Index) *callers {
 	rec := x.Rec
 	counts := make([]uint64, len(rec.Meta.Stacks)+1)
@@ -49,14 +49,14 @@ func isCUDA(name string) bool {
 	return len(rest) < len(name) && rest != "" && rest[0] >= 'A' && rest[0] <= 'Z'
 }
 
-// plainCall cuts versions and variants off a function's name: cuMemcpyHtoD_v2, cudaMemcpyAsync_ptsz.
+// plainCall removes versions and variants from a function's name: cuMemcpyHtoD_v2, cudaMemcpyAsync_ptsz.
 func plainCall(name string) string {
 	name, _, _ = strings.Cut(name, "_")
 	name, _, _ = strings.Cut(name, "(")
 	return name
 }
 
-// callersOf returns the functions from which a call was made, those of most samples first; time is a number of samples.
+// callersOf returns the functions from which a call was made, by descending number of samples; time is that number.
 func (a *analysis) callersOf(call string) []dominant {
 	if a.callers == nil {
 		a.callers = newCallers(a.t.Index)

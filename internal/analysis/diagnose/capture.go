@@ -30,7 +30,7 @@ const (
 // the queue, so that the launches after it are exposed, and a graph could hold no more than they are.
 const fewLaunches = 8
 
-// inSteps counts these calls. Without iterations nothing is said.
+// inSteps counts these calls. Without iterations there is no result.
 func (a *analysis) inSteps(it *Iteration) stepCalls {
 	th := a.launcher()
 	if th < 0 {
@@ -125,7 +125,7 @@ func (a *analysis) preventsGraph(id cause.ID) bool {
 	return false
 }
 
-// text says what of a step a graph cannot hold; "" where nothing is known to be in the way.
+// text describes what in a step cannot be in a graph; "" if nothing is known.
 func (s *stepCalls) text() string {
 	var parts []string
 	add := func(n, least float64, name string) {
@@ -142,7 +142,7 @@ func (s *stepCalls) text() string {
 	return strings.Join(parts, ", ")
 }
 
-// byGraphs reports whether what a group is about is launching graphs: there is no step to record as one.
+// byGraphs reports whether a group is about launching graphs, so that there is no step to capture.
 func (a *analysis) byGraphs(g *group) bool {
 	graphs := uint64(0)
 	for _, e := range g.calls.sorted() {
@@ -224,6 +224,6 @@ func (a *analysis) eagerEngine() (cause.Change, bool) {
 	return cause.Change{}, false
 }
 
-// captureSizes is how vLLM (0.33) and SGLang (0.5.23) are told what to record.
+// captureSizes names the options of vLLM (0.33) and SGLang (0.5.23) for the captured batch sizes.
 const captureSizes = "vllm serve MODEL --max-cudagraph-capture-size 2048\n" +
 	"python -m sglang.launch_server --model-path MODEL --cuda-graph-max-bs-prefill 2048"

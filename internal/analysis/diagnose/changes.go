@@ -12,7 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// leastChanges is how many changes a finding has at least, as far as the table goes.
+// leastChanges is the minimum number of changes of a finding, if the table has as many.
 const leastChanges = 2
 
 // changes are what the table says to do, in the user's terms: what does not fit the program is there only where else
@@ -95,7 +95,7 @@ func (a *analysis) waitsIdle(id cause.ID) bool {
 		(id == cause.Worker || id == cause.Sleep || id == cause.NoWork || id == cause.Network)
 }
 
-// general are the changes for any program without a GPU.
+// general returns changes for any program without a GPU.
 func general() []cause.Change {
 	return []cause.Change{
 		{Where: "Code", Text: "Take work out of what the report names: do it once, or for less"},
@@ -103,13 +103,13 @@ func general() []cause.Change {
 	}
 }
 
-// ofGPU reports whether a change is one of what runs on a GPU, or launches it.
+// ofGPU reports whether a change concerns GPU work or its launch.
 func ofGPU(c *cause.Change) bool {
 	return c.Where == "CUDA" || strings.Contains(c.Text+c.Example, "GPU") || strings.Contains(c.Example, "cuda") ||
 		strings.Contains(c.Text, "launch")
 }
 
-// suits reports whether a change is one for this program, and this cause in it.
+// suits reports whether a change fits this program and the cause in it.
 func (a *analysis) suits(p program, id cause.ID, w *facts, c *cause.Change) bool {
 	switch {
 	case a.subject == aboutCPU:
@@ -125,7 +125,7 @@ func (a *analysis) suits(p program, id cause.ID, w *facts, c *cause.Change) bool
 	return true
 }
 
-// putsFunctions reports whether the program puts functions of the host into streams.
+// putsFunctions reports whether the program enqueues host functions in streams.
 func (a *analysis) putsFunctions() bool {
 	puts := make([]bool, len(a.t.Rec.Meta.Functions))
 	for i := range puts {
@@ -138,13 +138,13 @@ func (a *analysis) putsFunctions() bool {
 // pins reports whether a change is about pinned memory.
 func pins(text string) bool { return strings.HasPrefix(text, "Pin ") }
 
-// program is what a program is written in.
+// program is the language of a program.
 type program struct {
 	python, torch bool
 	name          string // of its main process
 }
 
-// programOf looks for Python code in the stacks of a recording, and for an interpreter.
+// programOf detects Python by the stacks of a recording and by its interpreter.
 func programOf(rec *recording.Recording) program {
 	var p program
 	for i := range rec.Meta.Frames {
@@ -162,7 +162,7 @@ func programOf(rec *recording.Recording) program {
 	return p
 }
 
-// example is the example of a change for a program: no Python for one that has none.
+// example returns the example of a change, without Python for a program that has none.
 func (p program) example(c *cause.Change) string {
 	switch {
 	case p.python || p.torch:
@@ -209,7 +209,7 @@ const (
 	parsesJSON = "Parse JSON"
 )
 
-// formatOf returns what the code that holds most of a finding writes or parses; "" where it is not JSON.
+// formatOf returns the data format that the main code of a finding writes or parses; "" if it is not JSON.
 func (a *analysis) formatOf(w *facts) string {
 	switch {
 	case a.runs(w, "json/encoder.py"):
@@ -220,7 +220,7 @@ func (a *analysis) formatOf(w *facts) string {
 	return ""
 }
 
-// serializing ranks a change about serialization by what the program writes or parses.
+// serializing ranks a change about serialization by the format that the program uses.
 func serializing(c *cause.Change, format string) int {
 	switch {
 	case format != "" && strings.HasPrefix(c.Text, format):
@@ -233,7 +233,7 @@ func serializing(c *cause.Change, format string) int {
 	return 0
 }
 
-// runs reports whether the code that holds most of a finding runs in a file.
+// runs reports whether the main code of a finding is in a file.
 func (a *analysis) runs(w *facts, file string) bool {
 	return len(w.functions) > 0 &&
 		slices.ContainsFunc(a.places.frames(w.functions[0].stack, true), func(f string) bool {

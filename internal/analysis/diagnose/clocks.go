@@ -7,13 +7,13 @@ import (
 	"github.com/inferscope/inferscope/internal/format"
 )
 
-// heldGPU is a GPU of the target whose clocks something outside of the work holds down.
+// heldGPU is a GPU of the target whose clocks are limited by something other than its work.
 type heldGPU struct {
 	*sensors.GPU
 	reason sensors.Reason
 }
 
-// heldDown returns the GPUs of the target that are, and how many it uses of which sensors tell.
+// heldDown returns these GPUs, and the number of the target's GPUs that have sensor samples.
 func (a *analysis) heldDown() (held []heldGPU, used int) {
 	s := sensors.Summarize(a.t.Rec, sensors.Rates{})
 	if s == nil {
@@ -43,7 +43,7 @@ func (a *analysis) lostToClocks() uint64 {
 	return uint64(lost * float64(a.total.compute()))
 }
 
-// clocksTitle names the GPU, or how many there are.
+// clocksTitle names the GPU, or the number of GPUs.
 func (a *analysis) clocksTitle() string {
 	held, _ := a.heldDown()
 	if len(held) != 1 {
@@ -59,7 +59,7 @@ func (a *analysis) clocksTitle() string {
 	)
 }
 
-// clocks says of each GPU what its sensors told.
+// clocks returns what the sensors of each GPU showed.
 func (a *analysis) clocks(f *Finding) {
 	held, _ := a.heldDown()
 	for _, g := range held {

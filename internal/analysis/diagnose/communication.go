@@ -12,14 +12,14 @@ import (
 	"github.com/inferscope/inferscope/internal/format"
 )
 
-// collective is all kernels of one collective operation.
+// collective holds all kernels of one collective operation.
 type collective struct {
 	name        string
 	count, time uint64 // time is summed over kernels, ns
 	longest     *gpu.Kernel
 }
 
-// collectives returns the collective operations of the table of kernels, the one of most time first.
+// collectives returns the collective operations among the kernels, the longest first.
 func (a *analysis) collectives() []collective {
 	if a.gpu == nil {
 		return nil
@@ -47,7 +47,7 @@ func (a *analysis) collectives() []collective {
 	return out
 }
 
-// communicationTitle names the operations of most time.
+// communicationTitle names the longest operations.
 func (a *analysis) communicationTitle() string {
 	var names []string
 	for _, c := range a.collectives() {
@@ -62,7 +62,7 @@ func (a *analysis) communicationTitle() string {
 	return what + " is not covered by computing"
 }
 
-// communication says how much of the communication is covered, what it is, and what could be won at most.
+// communication returns how much communication overlaps with computation, what it is, and the maximum gain.
 func (a *analysis) communication(f *Finding) {
 	add := func(format string, args ...any) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})

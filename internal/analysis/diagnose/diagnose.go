@@ -24,13 +24,13 @@ type Diagnosis struct {
 	Together []Together `json:"together"`
 }
 
-// Phase is a stretch of time that a program goes through once.
+// Phase is an interval that a program goes through once.
 type Phase struct {
 	From uint64 `json:"from_ns"` // CLOCK_MONOTONIC
 	To   uint64 `json:"to_ns"`
 }
 
-// length is how long a phase takes, ns; 0 where there is none.
+// length returns the duration of a phase, ns; 0 if there is none.
 func (p *Phase) length() uint64 {
 	if p == nil {
 		return 0
@@ -47,7 +47,7 @@ const (
 	CPUBound  Verdict = "cpu-bound"  // the GPU waits for the CPU
 	GPUBound  Verdict = "gpu-bound"  // the GPU works nearly all of the time, and could work better
 	CopyBound Verdict = "copy-bound" // copies take more than computing
-	// CommunicationBound is that GPUs exchange data, or wait for each other, for a third of the time or more.
+	// CommunicationBound: GPUs exchange data, or wait for each other, for a third of the time or more.
 	CommunicationBound Verdict = "communication-bound"
 	Hung               Verdict = "hung"     // some ranks wait in a collective for one that has not come up to the end
 	Balanced           Verdict = "balanced" // the GPU works for most of the time, and waits for some
@@ -56,7 +56,7 @@ const (
 	NotEnough          Verdict = "not-enough-evidence"
 )
 
-// Breakdown is a partition of a stretch of time: its parts sum to Time exactly.
+// Breakdown is a partition of an interval: its parts sum to Time exactly.
 type Breakdown struct {
 	Time   uint64  `json:"ns"`     // that was seen, summed over devices in the whole's breakdown
 	Window uint64  `json:"window"` // of the recording without Diagnosis.Start and End, ns, summed likewise: Time is what of it the numbers rest on
@@ -95,7 +95,7 @@ type Iteration struct {
 	P99    uint64  `json:"p99_ns"`
 	Max    uint64  `json:"max_ns"`
 	PerSec float64 `json:"per_second"`
-	// Amounts are the tokens and batches of iterations whose scopes say them.
+	// Amounts are the tokens and batch sizes of iterations whose scopes have them.
 	Amounts []amount `json:"amounts,omitempty"`
 	// Turn is what iterations make together, where a pause parts some from the next; nil where none is seen.
 	Turn *Turn `json:"turn,omitempty"`

@@ -58,7 +58,7 @@ func (a *analysis) ends(d *Diagnosis) {
 	a.gather(users[0], d.Start, d.End)
 }
 
-// Between is what is broken down: all of the window but the program's start and end.
+// Between is the interval of the breakdown: the window without the program's start and end.
 func (d *Diagnosis) Between(t *timeline.Timeline) timeline.Span {
 	between := timeline.Span{From: t.From, To: t.To}
 	if d.Start != nil {
@@ -70,7 +70,7 @@ func (d *Diagnosis) Between(t *timeline.Timeline) timeline.Span {
 	return between
 }
 
-// longest is how long an iteration takes at most, ns: what is no longer can be a part of one.
+// longest returns the maximum duration of an iteration, ns: a part of one cannot be longer.
 func longest(it *Iteration) uint64 {
 	if it == nil {
 		return 0
@@ -78,7 +78,7 @@ func longest(it *Iteration) uint64 {
 	return it.Max
 }
 
-// users are the processes that use the GPUs, each once; the target where there is none.
+// users returns the processes that use the GPUs; the target if there are none.
 func (a *analysis) users() []int32 {
 	var out []int32
 	for i := range a.t.Devices {
@@ -154,7 +154,7 @@ func (a *analysis) working(device int, it *Iteration) (first, last uint64) {
 	return first, last
 }
 
-// perIteration is how many kernels a device runs in one iteration, rounded down; 0 where there are no iterations.
+// perIteration returns the number of kernels of a device in one iteration, rounded down; 0 without iterations.
 func (a *analysis) perIteration(device int, it *Iteration) int {
 	if it == nil || it.PerSec <= 0 || device >= len(a.w.Covered) {
 		return 0
@@ -172,7 +172,7 @@ func (a *analysis) perIteration(device int, it *Iteration) int {
 	return int(float64(n) / (float64(seen) / 1e9) / it.PerSec)
 }
 
-// unwatched returns the first and the last call that asked a GPU for something while nobody saw what it did.
+// unwatched returns the first and the last GPU request while GPU activity was not recorded.
 func (a *analysis) unwatched() (first, last uint64) {
 	first, last = a.t.To, a.t.From
 	asks := a.inGroups("launch", "graph", "sync")
@@ -215,7 +215,7 @@ func (a *analysis) served(process int32, first, last uint64) (from, to uint64) {
 	return first, last
 }
 
-// gather notes what the main thread of a process did in its phases.
+// gather collects what the main thread of a process did in its phases.
 func (a *analysis) gather(process int32, phases ...*Phase) {
 	pid := a.t.Processes[process].PID
 	a.once = newGroup(cause.StartEnd)

@@ -11,10 +11,10 @@ import (
 	"github.com/inferscope/inferscope/internal/format"
 )
 
-// maxRows bounds how many functions, calls or rows of copies a finding lists.
+// maxRows bounds the functions, calls or rows of copies of a finding.
 const maxRows = 5
 
-// evidence gathers the facts behind a finding.
+// evidence returns the facts behind a finding.
 func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 	add := func(format string, args ...any) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
@@ -59,7 +59,7 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 	}
 }
 
-// stretches names the longest times.
+// stretches lists the longest intervals.
 func (a *analysis) stretches(f *Finding, g *group) {
 	for i, s := range g.longest {
 		text := "One of the longest"
@@ -76,7 +76,7 @@ func (a *analysis) stretches(f *Finding, g *group) {
 	}
 }
 
-// phases names the program's start and end.
+// phases lists the program's start and end.
 func phases(f *Finding, d *Diagnosis) {
 	if p := d.Start; p != nil {
 		f.Evidence = append(f.Evidence, Evidence{Text: "Before the first iteration", From: p.From, To: p.To})
@@ -86,7 +86,7 @@ func phases(f *Finding, d *Diagnosis) {
 	}
 }
 
-// stacks names the functions, the dearest with its stack.
+// stacks lists the functions, and the stack of the most expensive one.
 func (a *analysis) stacks(f *Finding, g *group, w facts) {
 	all, what := g.cost, "of it"
 	if w.called {
@@ -112,7 +112,7 @@ func (a *analysis) stacks(f *Finding, g *group, w facts) {
 	}
 }
 
-// others names calls, those who waited and what the others did meanwhile.
+// others lists calls, the threads that waited, and what the other threads did meanwhile.
 func (a *analysis) others(f *Finding, g *group, w facts) {
 	add := func(format string, args ...any) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
@@ -162,7 +162,7 @@ func (a *analysis) others(f *Finding, g *group, w facts) {
 	}
 }
 
-// launches says how fast launches came, and what they launched.
+// launches returns the rate of launches and what they launched.
 func (a *analysis) launches(f *Finding) {
 	if a.gpu == nil {
 		return
@@ -178,7 +178,7 @@ func (a *analysis) launches(f *Finding) {
 	f.Evidence = append(f.Evidence, Evidence{Text: text + "."})
 }
 
-// copyRows names the copies that a finding is about.
+// copyRows lists the copies of a finding.
 func (a *analysis) copyRows(f *Finding, id cause.ID) {
 	if a.gpu == nil {
 		return
@@ -211,7 +211,7 @@ func (a *analysis) copyRows(f *Finding, id cause.ID) {
 	}
 }
 
-// pressure says who had the CPUs.
+// pressure lists the users of the CPUs.
 func (a *analysis) pressure(f *Finding, g *group) {
 	add := func(format string, args ...any) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
@@ -236,7 +236,7 @@ func (a *analysis) pressure(f *Finding, g *group) {
 	}
 }
 
-// kernels names the kernels that a finding is about.
+// kernels lists the kernels of a finding.
 func (a *analysis) kernels(f *Finding, id cause.ID) {
 	if a.gpu == nil {
 		return
@@ -289,13 +289,13 @@ func (a *analysis) fits(k *gpu.Kernel, id cause.ID) bool {
 	return !memory && k.Mean >= gpu.TinyBelow && 2*uint64(k.Grid[0])*uint64(k.Grid[1])*uint64(k.Grid[2]) < a.total.sms
 }
 
-// meanKernel is how long a kernel takes on average, ns.
+// meanKernel returns the mean duration of a kernel, ns.
 func (m *measured) meanKernel() uint64 { return m.kernelTime / max(1, m.kernels) }
 
-// meanBlocks is how many blocks the small kernels have, weighted by time.
+// meanBlocks returns the mean number of blocks of small kernels, weighted by time.
 func (m *measured) meanBlocks() uint64 { return m.smallBlocks / max(1, m.small) }
 
-// confidence says how sure a finding is, and what that rests on.
+// confidence returns the confidence of a finding and its reasons.
 func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string) {
 	because = []string{}
 	switch g.id {
@@ -341,7 +341,7 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 	return rounded(c), because
 }
 
-// The confidence in what is known in each way, before anything else is weighed.
+// The initial confidence by the method with which a cause was found.
 const (
 	sureSeen     = 0.95
 	sureInferred = 0.8
@@ -365,7 +365,7 @@ func (a *analysis) confidenceInSteps(g *group, f *Finding) (float64, []string) {
 	}
 	if by := 1 - share(min(g.calls.all, g.cost), g.cost); a.sampled(g.id) &&
 		by >= leastShare { // what is spent in calls needs no samples
-		// The share of a function that n samples fell into is known to within 1/sqrt(n) of itself.
+		// With n samples, the share of a function is known to within 1/sqrt(n) of itself.
 		n := g.samples
 		c *= 1 - by/math.Sqrt(float64(n+2))
 		because = append(because, fmt.Sprintf("%s fell into it", format.Plural(n, "sample", "samples")))
@@ -384,7 +384,7 @@ func (a *analysis) confidenceInSteps(g *group, f *Finding) (float64, []string) {
 	return c, because
 }
 
-// sampled reports whether a cause is known by samples alone.
+// sampled reports whether a cause is known only by samples.
 func (a *analysis) sampled(id cause.ID) bool {
 	return a.table[id].Group == cause.CPUWork || id == cause.Compilation
 }

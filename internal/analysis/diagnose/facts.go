@@ -13,7 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// facts are what a group says of itself, in words.
+// facts are the texts about a group.
 type facts struct {
 	id        cause.ID
 	functions []dominant // the dearest first
@@ -31,7 +31,7 @@ type facts struct {
 	by        string     // who ended the longest wait, or took the CPU
 }
 
-// facts gathers what is known of a group.
+// facts collects what is known about a group.
 func (a *analysis) facts(g *group) facts {
 	w := facts{id: g.id, functions: g.functions(a.places)}
 	calls := &g.calls
@@ -64,7 +64,7 @@ func (a *analysis) facts(g *group) facts {
 	return w
 }
 
-// takenByOthers is how much of the time without a CPU was taken by programs that are not the target, ns.
+// takenByOthers returns how much of the time without a CPU was used by other programs, ns.
 func (a *analysis) takenByOthers(g *group) uint64 {
 	sum := uint64(0)
 	for _, e := range g.takers.sorted() {
@@ -89,7 +89,7 @@ func (a *analysis) withoutSyncs(calls *tally) *tally {
 	return out
 }
 
-// synchronizes reports whether a stack goes through a call that waits for the GPU.
+// synchronizes reports whether a stack contains a call that waits for the GPU.
 func (a *analysis) synchronizes(d dominant) bool {
 	for i := range threads.Walk(a.t.Rec, d.stack) {
 		f := &a.t.Rec.Meta.Frames[i]
@@ -126,7 +126,7 @@ func placeOf(list []dominant) string {
 	return list[0].text()
 }
 
-// most returns the cause of most time; Unknown where there is none.
+// most returns the longest cause; Unknown if there is none.
 func most(list *[cause.Count]uint64) cause.ID {
 	best := cause.Unknown
 	for id := cause.Unknown + 1; id < cause.Count; id++ {
@@ -137,7 +137,7 @@ func most(list *[cause.Count]uint64) cause.ID {
 	return best
 }
 
-// wait says what the longest of the waits was for, and who ended it.
+// wait describes the longest wait and who ended it.
 func (a *analysis) wait(g *group, w *facts) {
 	if g.id == cause.NoCPU || g.id == cause.Throttled {
 		if top := g.takers.most(); 2*top.time > g.cost {
@@ -165,7 +165,7 @@ func (a *analysis) wait(g *group, w *facts) {
 	}
 }
 
-// doingWords says in a few words what somebody does, to go after "is".
+// doingWords describes an activity in a few words, to follow "is".
 func doingWords(id cause.ID) string {
 	return map[cause.ID]string{
 		cause.PythonWork:     "running Python code",
@@ -193,7 +193,7 @@ func doingWords(id cause.ID) string {
 	}[id]
 }
 
-// symbolName shortens what a native function is called.
+// symbolName shortens the name of a native function.
 func symbolName(name string) string {
 	if i := strings.IndexByte(name, '('); i > 0 && !strings.HasPrefix(name, "(") {
 		name = name[:i]
@@ -224,7 +224,7 @@ func (a *analysis) remoteLaunchers() []Evidence {
 	return out
 }
 
-// remoteText says how far away threads and memory are.
+// remoteText describes the NUMA distance of threads and memory.
 func (a *analysis) remoteText() string {
 	p := &a.cpu.Pressure
 	s := fmt.Sprintf(

@@ -18,7 +18,7 @@ const leastShare = 0.03
 // the program would be 11% faster at most.
 const nearly = 0.9
 
-// rank orders findings before their cost does.
+// rank orders findings before their cost.
 type rank uint8
 
 const (

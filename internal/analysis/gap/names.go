@@ -106,7 +106,7 @@ func (n *Names) Blocked(iv *threads.Interval) (c cause.ID, stack uint64, sure Su
 	}
 	c, d, others := n.w.why(th, iv)
 	if others && n.w.waker(th, iv) == nil {
-		c, d = n.w.unaided(iv, c, d)
+		c, d = n.w.notWoken(iv, c, d)
 	}
 	return c, d.stack, d.sure
 }

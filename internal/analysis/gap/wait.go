@@ -118,7 +118,8 @@ func (w *walker) waited(th *thread, iv *threads.Interval, c cause.ID, from, to u
 	}
 	switch {
 	case by == nil:
-		w.alone(iv, c, from, to, d)
+		c, d = w.notWoken(iv, c, d)
+		w.emit(from, to, c, d)
 	case len(w.chain) >= maxChain || slices.ContainsFunc(w.chain, func(l link) bool { return l.th == by }):
 		w.emit(from, to, c, d)
 	default:
@@ -205,14 +206,8 @@ type asked struct {
 // it is asked for, so that it covers a second.
 const maxAsked = 800
 
-// alone explains a wait that no thread of the target ended.
-func (w *walker) alone(iv *threads.Interval, c cause.ID, from, to uint64, d detail) {
-	c, d = w.unaided(iv, c, d)
-	w.emit(from, to, c, d)
-}
-
-// unaided says what a wait was for that no thread of the target ended.
-func (w *walker) unaided(iv *threads.Interval, c cause.ID, d detail) (cause.ID, detail) {
+// notWoken returns the cause of a wait that no thread of the target ended.
+func (w *walker) notWoken(iv *threads.Interval, c cause.ID, d detail) (cause.ID, detail) {
 	switch iv.Reason {
 	case threads.Socket, threads.Poll, threads.Event, threads.Pipe:
 		c, d.sure = w.sockets.cause(&w.t.Rec.Events[iv.Wait], iv.Reason)

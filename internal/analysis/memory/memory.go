@@ -48,7 +48,7 @@ type Device struct {
 	Levels []level     `json:"levels"` // over time, at most 240
 	Sites  []site      `json:"sites"`  // by what they hold at the end, then by what they allocated
 	Leaks  []leakSite  `json:"leaks"`  // the fastest first
-	// Exhausted are allocations that failed for want of memory.
+	// Exhausted lists allocations that failed because memory was exhausted.
 	Exhausted []Exhausted `json:"out_of_memory"`
 	Samples   int         `json:"samples"` // allocations that the estimates rest on
 }
