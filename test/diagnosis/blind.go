@@ -133,3 +133,54 @@ func blindMixedTwins() map[string]twin {
 		),
 	}
 }
+
+// blindThreads are servers, threads and mixtures of two causes, written by somebody who knew parts of the analysis, and
+// run once before it was changed for any of them.
+func blindThreads() []scenario {
+	return []scenario{
+		{
+			name:    "JSON in an HTTP server",
+			script:  "handle; json 4000; kernels 20 gemm_us50; wait",
+			python:  true,
+			http:    true,
+			request: 20 * time.Microsecond,
+			want:    "serialization",
+		},
+		{name: "two threads on fresh memory", script: step + "fault 8M\n" + step + "fault 8M", want: "page-faults"},
+		{name: "mutex and upload", script: step + "lock 4000; copyin 8M", want: "lock", copies: "sync-copy"},
+		{
+			name:   "modules and sleep",
+			script: step + "module; sleep 1500",
+			env:    knob("CUDASIM_SLOW", "cuModuleLoadData:*:3000000"),
+			want:   "compilation",
+		},
+		{
+			name:   "Python and pickle, throttled",
+			script: step + "python 1500; pickle 1500",
+			python: true,
+			quota:  40,
+			want:   "throttled",
+		},
+		{
+			name:   "two threads that ask a server",
+			script: step + "ask {answer} 3000\n" + step + "ask {answer} 3000",
+			want:   "network",
+		},
+	}
+}
+
+func blindThreadsTwins() map[string]twin {
+	return map[string]twin{
+		"JSON in an HTTP server": fix(
+			"handle; json 1000; kernels 20 gemm_us50; wait",
+			"faster", "serialization=4", "faster", "gc=4", "faster", "python-work=4",
+		),
+		"two threads on fresh memory":  fix(step+"reuse 8M\n"+step+"reuse 8M", "without", "page-faults"),
+		"mutex and upload":             fix(step+"lock 1000; copyin 8M", "faster", "build_batch=4"),
+		"modules and sleep":            fix(step+"sleep 1500", "without", "compilation"),
+		"Python and pickle, throttled": fix(step+"python 1500; pickle 1500", "without", "throttled").quiet(),
+		"two threads that ask a server": fix(
+			step+"ask {answer} 1000\n"+step+"ask {answer} 1000", "faster", "network=3",
+		),
+	}
+}
