@@ -103,23 +103,24 @@ func (s *Study) startedOnes(edits []Edit) uint64 {
 }
 
 // crowd is how long the host's CPUs take for what the threads that launch compute under a plan, and those that they
-// wait for; 0 where that is not known, and where no plan shares work among more threads. What other threads of the
+// wait for; 0 where that is not known, and where no plan lets more threads compute. What other threads of the
 // target compute is no part of the work, and takes as much of the CPUs as it did.
 func (s *Study) crowd(edits []Edit, h how) uint64 {
-	if s.cpus == 0 || !slices.ContainsFunc(edits, sharesWork) {
+	beside := func(e Edit) bool { return sharesWork(e) || e.Verb == Overlap && s.free != nil }
+	if s.cpus == 0 || !slices.ContainsFunc(edits, beside) {
 		return 0
 	}
-	work, was, beside := 0.0, 0.0, 0.0
+	work, was, other := 0.0, 0.0, 0.0
 	for _, p := range s.parts {
 		plan := p.graph.Unchanged()
 		before, others := s.computing(p.graph, plan)
-		was, beside = was+before, beside+others
+		was, other = was+before, other+others
 		s.change(unshared(edits), h, p.graph, plan)
 		mine, _ := s.computing(p.graph, plan)
 		work += mine
 	}
 	observed := float64(max(1, s.observed))
-	available := float64(s.cpus) - beside/observed
+	available := float64(s.cpus) - other/observed
 	if s.free != nil && !h.crowded {
 		available = min(available, *s.free+was/observed)
 	}

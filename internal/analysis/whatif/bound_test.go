@@ -307,3 +307,34 @@ func TestTwoRemedies(t *testing.T) {
 		t.Error("nothing is no remedy")
 	}
 }
+
+// TestThreadsNeedCPUs: of two functions that take half of the computing each, one leaves its thread: on a CPU that is
+// free they run side by side, on none one after the other.
+func TestThreadsNeedCPUs(t *testing.T) {
+	overlapped := func(freeCPUs uint64) Prediction {
+		sc := newScene()
+		sc.Meta.Host.CPUs = 4
+		const taken = 100 * calltest.Second
+		sc.Meta.Pressure = []recording.Pressure{
+			{TS: start, FreeCPU: taken}, {TS: start + calltest.Second, FreeCPU: taken + freeCPUs*calltest.Second},
+		}
+		for i := range uint64(steps) {
+			at := i * period
+			sc.run(event.Kernel, "cuLaunchKernel", 7, at, at+10*us, at+1010*us, 0)
+			sc.wait(at+5*us, at+1020*us)
+			for k := range uint64(6) {
+				function := []string{"encode", "decode"}[k/3]
+				stack := sc.Stack(recordtest.Python(function, "/app/infer.py", 7))
+				sc.Sample(leader, start+at+1100*us+k*500*us, stack, event.Whole)
+			}
+		}
+		return sc.study(t).Predict(edit(t, Overlap, "encode"))
+	}
+	free, none := overlapped(3), overlapped(0)
+	if free.Speedup < 1.45 || strings.Contains(free.Limit, "CPUs") {
+		t.Errorf("with free CPUs %+v", free)
+	}
+	if none.Speedup > 1.4 || none.High < free.Speedup || !strings.Contains(none.Limit, "0.0 of which are free") {
+		t.Errorf("with none %+v", none)
+	}
+}
