@@ -203,7 +203,7 @@ func (d *doubling) waves(s shape) timeRange {
 }
 
 // resident returns the maximum number of resident blocks of a kernel per multiprocessor (CUDA C++ Programming Guide,
-// "Technical Specifications per Compute Capability").
+// "Technical Specifications per Compute Capability"). Shared memory, which is not recorded completely, may allow fewer.
 func (d *doubling) resident(s shape) uint64 {
 	const registers, threads, blocks = 64 << 10, 2048, 32
 	n := uint64(blocks)
@@ -306,7 +306,8 @@ func (d *doubling) add(t *timeline.Timeline, act *timeline.Activity) {
 }
 
 // twiceTheBatch returns the throughput with twice the batch, relative to the current one, and the basis of the
-// prediction.
+// prediction. Time outside of kernels stays the same at best and doubles at worst. It returns nil for other causes, and
+// if almost nothing is certain.
 func (a *analysis) twiceTheBatch(id cause.ID) (*timeRange, *Evidence) {
 	switch id {
 	case cause.SmallBatch, cause.TinyKernels, cause.BandwidthBound:

@@ -135,7 +135,8 @@ func (a *analysis) addMainThread() {
 
 func length(s *gap.Step) uint64 { return s.To - min(s.From, s.To) }
 
-// note adds the part of a step within the breakdown to a measure and to its group, and returns the length of that part.
+// note adds the part of a step within the breakdown to a measure and to its group, and returns the length of that part
+// in ns.
 func (a *analysis) note(m *measured, s *gap.Step, g *gap.Gap) uint64 {
 	if s.From < a.within.From || s.To > a.within.To {
 		cut := *s

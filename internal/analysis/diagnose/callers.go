@@ -9,7 +9,7 @@ import (
 )
 
 // callers finds the functions from which the program made CUDA calls, by samples of threads inside these calls, running
-// or blocked.
+// or about to block. The event of a call has its time, but not its caller.
 type callers struct {
 	byCall map[string]*tally // by function: samples by stack
 }

@@ -37,7 +37,7 @@ type ranked struct {
 	rank rank
 }
 
-// findings makes the findings, the dearest of each rank first.
+// findings returns the findings, the most expensive of each rank first.
 func (a *analysis) findings(d *Diagnosis) []ranked {
 	a.takeCopies()
 	a.takeBubbles()
@@ -97,7 +97,7 @@ const likely = 0.5
 // doubtful reports whether a finding is left out because it may be wrong and is of little use if it is not.
 func doubtful(f ranked) bool { return f.rank == leftOver && f.Confidence < likely }
 
-// plain are the findings themselves.
+// plain returns the findings without rank and cause.
 func plain(list []ranked) []Finding {
 	out := make([]Finding, len(list))
 	for i := range list {
@@ -134,7 +134,7 @@ func (a *analysis) rankOf(id cause.ID) rank {
 	return timeLost
 }
 
-// cost returns what a cause costs.
+// cost returns the cost of a cause.
 func (a *analysis) cost(id cause.ID) uint64 {
 	if a.groups[id] == nil {
 		return 0
@@ -168,7 +168,7 @@ func (a *analysis) poorKernels() map[cause.ID]uint64 {
 	return out
 }
 
-// finding writes one finding.
+// finding creates one finding.
 func (a *analysis) finding(d *Diagnosis, id cause.ID, cost uint64) Finding {
 	g := a.groups[id]
 	if g == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// group is all steps of one cause.
+// group holds all steps of one cause.
 type group struct {
 	id      cause.ID
 	cost    uint64              // ns
@@ -34,21 +34,21 @@ type group struct {
 	kinds   [maxStepKinds]uint64 // ns by kind of the iteration, as far as that is known
 }
 
-// stretch is a time to look at.
+// stretch is an interval to show as evidence.
 type stretch struct {
 	from, to uint64 // ns, CLOCK_MONOTONIC
 	device   int32  // index into Timeline.Devices
 	wait     int32  // the event of the wait that it was spent in, gap.None where there is none
 }
 
-// before reports whether s is more worth looking at than o: it is longer, or the first of two that are as long.
+// before reports whether s goes before o as evidence: it is longer, or the earlier of two equally long ones.
 func (s stretch) before(o stretch) bool {
 	return cmp.Or(cmp.Compare(o.length(), s.length()), cmp.Compare(s.device, o.device), cmp.Compare(s.from, o.from)) < 0
 }
 
 func (s stretch) length() uint64 { return s.to - s.from }
 
-// maxLongest is how many of the longest steps are kept as evidence.
+// maxLongest bounds the longest steps kept as evidence.
 const maxLongest = gap.LongestSums
 
 func newGroup(id cause.ID) *group { return &group{id: id} }
@@ -123,7 +123,7 @@ func (g *group) addPlain(s *gap.Sum) {
 	}
 }
 
-// link notes how well the call that ended a gap is known.
+// link records how reliably the call that ended a gap is known.
 func (g *group) link(a *analysis, in *gap.Gap, n uint64) {
 	if in == nil || in.Next == gap.None || int(in.Next) >= len(a.t.Activities) {
 		g.linked += n // there is no call to be found
@@ -139,7 +139,7 @@ func (g *group) link(a *analysis, in *gap.Gap, n uint64) {
 	}
 }
 
-// keep keeps the longest stretches, in the order of before.
+// keep keeps the longest intervals, in the order of before.
 func (g *group) keep(s stretch) {
 	i := len(g.longest)
 	for i > 0 && s.before(g.longest[i-1]) {
@@ -160,7 +160,7 @@ type dominant struct {
 	stack uint64
 }
 
-// functions returns the functions in which time was spent, the dearest first.
+// functions returns the functions in which time was spent, the most expensive first.
 func (g *group) functions(p *places) []dominant {
 	byFunction := map[code]int{}
 	var out []dominant

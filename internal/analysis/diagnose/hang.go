@@ -48,7 +48,7 @@ func (a *analysis) hang(d *Diagnosis, h *collectives.Hang) Finding {
 	return f
 }
 
-// rasEvidence is what NCCL's RAS says of ranks that are behind or do not answer.
+// rasEvidence returns what NCCL's RAS reports about ranks that are behind or do not answer.
 func rasEvidence(r *recording.RAS) []Evidence {
 	var out []Evidence
 	list := collectives.Lates(r)
@@ -77,10 +77,10 @@ func rasEvidence(r *recording.RAS) []Evidence {
 	return out
 }
 
-// maxMissing is how many missing ranks a title names.
+// maxMissing bounds the missing ranks in a title.
 const maxMissing = 3
 
-// hangTitle names who has not come.
+// hangTitle names the missing ranks.
 func hangTitle(h *collectives.Hang) string {
 	var names []string
 	for i := range h.Missing[:min(len(h.Missing), maxMissing)] {
@@ -104,12 +104,12 @@ func waits(n int) string {
 	return fmt.Sprintf("%d ranks wait", n)
 }
 
-// rankOf names a process of a rank.
+// rankOf returns the name of a rank's process.
 func rankOf(name string, pid uint32) string {
 	return format.Clean(fmt.Sprintf("%s (%d)", orElse(name, "process"), pid))
 }
 
-// hungHeadline says who is missing, and for how long.
+// hungHeadline describes who is missing and for how long.
 func hungHeadline(d *Diagnosis) string {
 	f := &d.Findings[0]
 	s := fmt.Sprintf("%s, for %s up to the end of the recording", f.Title, format.Span(f.Cost))

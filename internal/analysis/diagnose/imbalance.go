@@ -15,7 +15,7 @@ func (a *analysis) exposedImbalance() uint64 {
 	return min(a.total.exposed(), uint64(float64(a.ranks.Load.Wait)*share(a.total.exposed(), a.total.talked)))
 }
 
-// uneven is the evidence about work that is not spread evenly.
+// uneven returns the evidence for uneven work.
 func (a *analysis) uneven(f *Finding) {
 	add := func(format string, args ...any) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})

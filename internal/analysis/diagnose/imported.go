@@ -10,13 +10,13 @@ import (
 // there is, and no window of something longer: a length of time says nothing of it.
 const leastActivities = 5
 
-// imported reports whether the recording was made from another tool's file: nobody can be asked to record more.
+// imported reports whether the recording was made from another tool's file, so that no more can be recorded.
 func (a *analysis) imported() bool {
 	_, ok := a.t.Rec.Meta.ImportedFrom()
 	return ok
 }
 
-// tooShort says that what was seen of the GPU is too little for a verdict; "" where it is not.
+// tooShort returns why the GPU activity is too little for a verdict; "" if it is enough.
 func (a *analysis) tooShort() string {
 	n := a.total.Time
 	switch {

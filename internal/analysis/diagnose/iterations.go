@@ -58,7 +58,7 @@ func (it *Iteration) tiles() bool {
 	return of > 1-follow && of < 1+follow
 }
 
-// namedRanges are the ranges of one name.
+// namedRanges holds the ranges of one name.
 type namedRanges struct {
 	name              string
 	starts, durations []uint64
@@ -135,7 +135,7 @@ func (a *analysis) byOptimizer() *Iteration {
 	return it
 }
 
-// ranges gathers the ranges that lie in the window, by name.
+// ranges returns the ranges within the window, by name.
 func (a *analysis) ranges() []*namedRanges {
 	names := a.t.Rec.Meta.GPU.Ranges
 	all := make([]namedRanges, len(names))
@@ -211,7 +211,7 @@ func (a *analysis) holdsStep(r *namedRanges) bool {
 	return float64(inside) >= mostLaunches*float64(all)
 }
 
-// merged returns spans in the order of time, those that overlap as one.
+// merged returns the union of spans in order of time.
 func merged(spans timeline.Spans) timeline.Spans {
 	slices.SortFunc(spans, func(x, y timeline.Span) int { return cmp.Compare(x.From, y.From) })
 	out := spans[:0]
@@ -225,7 +225,7 @@ func merged(spans timeline.Spans) timeline.Spans {
 	return out
 }
 
-// minTime returns the earlier of two times, of which the first may not be set yet.
+// minTime returns the earlier of two times; the first may be unset.
 func minTime(a, b uint64) uint64 {
 	if a == 0 {
 		return b
@@ -233,7 +233,7 @@ func minTime(a, b uint64) uint64 {
 	return min(a, b)
 }
 
-// watched returns for how many ns the agent of a process recorded: ranges come from there.
+// watched returns for how many ns the agent of a process recorded, because ranges come from it.
 func (a *analysis) watched(pid uint32) uint64 {
 	n := uint64(0)
 	for i := range a.t.Seen {
@@ -244,7 +244,7 @@ func (a *analysis) watched(pid uint32) uint64 {
 	return n
 }
 
-// iteration summarises durations in ns, of which there is one at least.
+// iteration summarizes one or more durations in ns.
 func iteration(durations []uint64, source string) *Iteration {
 	sorted := slices.Clone(durations)
 	slices.Sort(sorted)
@@ -412,7 +412,7 @@ func upTo(list []token, below anchor) []token {
 	return out
 }
 
-// nameOf returns the function that was called most for a key: an index into Meta.Functions.
+// nameOf returns the most frequent function of a key: an index into Meta.Functions.
 func nameOf(list []token, key uint64) uint16 {
 	count := map[uint16]int{}
 	best := uint16(0)

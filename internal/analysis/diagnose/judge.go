@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Bounds of the verdict.
+// Thresholds of the verdict.
 const (
 	// third of the time idle: without it, the program would be half as fast again. From there on
 	// the GPU is said to wait for the CPU; between a tenth and a third, neither side dominates.
@@ -23,7 +23,7 @@ const (
 	margin = 1_000_000
 )
 
-// judge finds the verdict: first whether there can be one.
+// judge finds the verdict, if the evidence allows one.
 func (a *analysis) judge(d *Diagnosis) {
 	if len(a.hangs) > 0 {
 		d.Verdict = Hung // whatever else is in doubt
@@ -41,7 +41,7 @@ func (a *analysis) judge(d *Diagnosis) {
 	d.Verdict = a.class(d)
 }
 
-// class is the verdict where there is enough evidence.
+// class returns the verdict when there is enough evidence.
 func (a *analysis) class(d *Diagnosis) Verdict {
 	m := &a.total
 	asked := m.Time - m.Idle[cause.NoWork]
@@ -70,7 +70,7 @@ func (a *analysis) class(d *Diagnosis) Verdict {
 // mostlyBusy is the share of the time from which on a GPU in which no cause stands out is called healthy.
 const mostlyBusy = 0.8
 
-// acquit calls a program healthy whose GPU works most of the time and of which nothing is accused.
+// acquit makes the verdict healthy if the GPU works most of the time and there is no major finding.
 func (a *analysis) acquit(d *Diagnosis) {
 	accused := slices.ContainsFunc(
 		d.Findings,
@@ -82,7 +82,7 @@ func (a *analysis) acquit(d *Diagnosis) {
 	}
 }
 
-// couldWorkBetter reports whether something is found about the time in which the GPU is busy.
+// couldWorkBetter reports whether there is a finding about the time in which the GPU is busy.
 func (a *analysis) couldWorkBetter(d *Diagnosis) bool {
 	for i := range d.Findings {
 		for id := cause.CopyNotOverlapped; id < cause.Count; id++ {
@@ -144,12 +144,12 @@ func (a *analysis) isPlain() bool {
 	return false
 }
 
-// matters reports whether there is so much idle time that its cause decides.
+// matters reports whether there is enough idle time for its cause to decide the verdict.
 func (a *analysis) matters() bool {
 	return share(a.total.idle(), a.total.Time) > 1-nearly
 }
 
-// unseen says why nobody watched the GPU.
+// unseen returns why no GPU activity was recorded.
 func (a *analysis) unseen() string {
 	if a.imported() {
 		return noGPUImported
@@ -219,7 +219,7 @@ func (a *analysis) unknown(d *Diagnosis) []string {
 	return append(append(out, a.missing()...), a.clockDoubt()...)
 }
 
-// missing says what would have shown it.
+// missing returns what would have shown it.
 func (a *analysis) missing() []string {
 	var out []string
 	if a.gpu != nil && a.gpu.Links.Activities > 0 && a.gpu.Links.Share < 1-leastShare {
@@ -247,7 +247,7 @@ func (a *analysis) missing() []string {
 	return out
 }
 
-// clockDoubt says where the clocks are further apart than the times that the dearest cause is about.
+// clockDoubt returns a warning if the clock error is larger than the intervals of the main cause.
 func (a *analysis) clockDoubt() []string {
 	var dearest *group
 	for _, g := range a.groups {

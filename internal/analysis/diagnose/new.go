@@ -36,10 +36,10 @@ func Begin(t *timeline.Timeline, walk *gap.Walk) *Work {
 	return &Work{a: a, d: d, devices: a.newDevices()}
 }
 
-// Within is the stretch of time that is broken down: of it the walk must have summed up the gaps.
+// Within is the interval of the breakdown, for which the walk must have summed up the gaps.
 func (w *Work) Within() timeline.Span { return w.a.within }
 
-// Beside is what a diagnosis takes from other parts of the analysis beside the summaries.
+// Beside has the results of other parts of the analysis, apart from the summaries.
 type Beside struct {
 	Hangs    []collectives.Hang // at the end of the recording
 	Topology *topology.Summary  // nil: not known
@@ -103,7 +103,7 @@ type analysis struct {
 	once     *group                // what was done outside of it; nil: nothing
 }
 
-// subject is what a diagnosis is about.
+// subject is what the recording allows a diagnosis to be about.
 type subject uint8
 
 const (
@@ -149,7 +149,8 @@ func (a *analysis) usesGPU() bool {
 	return false
 }
 
-// inGroups says of each function of the recording whether it is in one of some groups: there are millions of calls.
+// inGroups returns, for each function of the recording, whether it is in one of some groups: there are millions of
+// calls.
 func (a *analysis) inGroups(groups ...string) []bool {
 	functions := a.t.Rec.Meta.Functions
 	out := make([]bool, len(functions))
@@ -175,7 +176,7 @@ func threadNames(rec *recording.Recording) map[uint64]string {
 	return names
 }
 
-// who names a thread for people: "loader (4712)", "thread 4712".
+// who returns the name of a thread for display: "loader (4712)", "thread 4712".
 func (a *analysis) who(key uint64) string {
 	tid := strconv.FormatUint(key&math.MaxUint32, 10)
 	if name := a.names[key]; name != "" {
@@ -184,7 +185,7 @@ func (a *analysis) who(key uint64) string {
 	return "thread " + tid
 }
 
-// share returns part of whole, 0 where there is no whole.
+// share returns part/whole, 0 if whole is 0.
 func share(part, whole uint64) float64 {
 	if whole == 0 {
 		return 0

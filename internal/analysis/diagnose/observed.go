@@ -15,7 +15,7 @@ type observed struct {
 	High  float64 `json:"high"`
 }
 
-// observers learns what windows add.
+// observers determines the overhead of windows.
 func (a *analysis) observers(it *Iteration) *observer.Effect {
 	var steps []observer.Step
 	if it != nil && it.Always && it.tiled() {
@@ -44,7 +44,7 @@ func (it *Iteration) steps() []observer.Step {
 	return out
 }
 
-// tiled reports whether durations follow each other from the first one's beginning to the last one's end.
+// tiled reports whether durations follow each other without gaps.
 func (it *Iteration) tiled() bool {
 	sum := uint64(0)
 	for _, d := range it.Durations {
@@ -54,7 +54,7 @@ func (it *Iteration) tiled() bool {
 	return sum > 0 && math.Abs(float64(sum)-float64(it.To-min(it.From, it.To))) <= apart*float64(sum)
 }
 
-// Effect is what windows add to calls and steps.
+// Effect is the overhead that windows add to calls and steps.
 func (w *Work) Effect() *observer.Effect { return w.a.effect }
 
 // mostLeftOut bounds which share of what is launching is taken for the observer's.
@@ -100,7 +100,7 @@ func (a *analysis) leaveOut(d *Diagnosis, devices []measured) {
 	d.Observed = &out
 }
 
-// shrink leaves a share of a group's time.
+// shrink scales the time of a group.
 func (g *group) shrink(left float64) {
 	for _, n := range []*uint64{&g.cost, &g.linked, &g.guessed, &g.lost} {
 		*n = uint64(left * float64(*n))

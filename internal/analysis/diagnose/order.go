@@ -11,9 +11,9 @@ import (
 // Predictor says what remedies would bring to what is broken down (Work.Within). It depends on the same recording alone,
 // so that a diagnosis stays a pure function of it.
 type Predictor interface {
-	// Together returns what remedies bring that are all made; false where nothing can be said.
+	// Together predicts the gain of several remedies together; false if it cannot.
 	Together(remedies ...Remedy) (Gain, bool)
-	// Next returns the cause whose remedy brings most once another remedy is made; false where none brings much.
+	// Next returns the cause with the largest gain after a first remedy; false if none has much.
 	Next(first Remedy) (cause.ID, bool)
 }
 
@@ -37,7 +37,7 @@ const (
 	leastUnproven = 1 - nearly
 )
 
-// predicted adds what the remedy of each finding would bring.
+// predicted adds the predicted gain of the remedy of each finding.
 func (a *analysis) predicted(list []ranked, predict Predictor) []ranked {
 	for i := range list {
 		if a.waitsIdle(list[i].id) {
@@ -49,7 +49,7 @@ func (a *analysis) predicted(list []ranked, predict Predictor) []ranked {
 	return list
 }
 
-// gainOf returns what a remedy brings, nil where that is not known.
+// gainOf returns the gain of a remedy, nil if unknown.
 func (a *analysis) gainOf(predict Predictor, r Remedy) *Gain {
 	g, ok := predict.Together(r)
 	if !ok {
@@ -136,12 +136,12 @@ func payMost(list []ranked) []ranked {
 // by less than apart whatever they are.
 const relative = 0.75
 
-// isAlike reports whether two shares of the time cannot be told apart.
+// isAlike reports whether two shares of the time are too close to be distinguished.
 func isAlike(x, y float64) bool {
 	return math.Abs(x-y) <= apart && min(x, y) >= relative*max(x, y)
 }
 
-// surer is by how much a confidence must be higher to count.
+// surer is the difference in confidence that counts.
 const surer = 0.1
 
 // before reports whether of two findings that win back as much f comes first: it costs more, else is surer, else takes
@@ -176,7 +176,7 @@ func effort(id cause.ID) int {
 	return 2
 }
 
-// isExternal reports whether a cause lies outside of the program's code: the code is not what to look at first.
+// isExternal reports whether a cause is outside of the program's code, so that the code is not the first place to look.
 func isExternal(id cause.ID) bool {
 	switch id {
 	case cause.NoCPU, cause.Throttled, cause.PageFaults, cause.Disk, cause.Network:

@@ -9,7 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Activity is what the frames of a stack prove about what a thread was doing.
+// Activity is what a thread was doing, as proven by the frames of a stack.
 type Activity uint8
 
 // The activities. A stack has one: the first in this order that its frames prove.
@@ -215,7 +215,7 @@ func workProofs() []proof {
 	}
 }
 
-// Classifier says what stacks prove. It looks at each frame and each stack once.
+// Classifier classifies stacks. It reads each frame and each stack once.
 type Classifier struct {
 	rec    *recording.Recording
 	proofs []proof

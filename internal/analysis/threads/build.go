@@ -16,7 +16,7 @@ import (
 // none stands where an interval has no event.
 const none int32 = -1
 
-// key tells threads apart. A tid that a later process uses again is another thread.
+// key identifies a thread. A tid that a later process reuses is another thread.
 type key struct{ pid, tid uint32 }
 
 // builder holds what all threads need.
@@ -146,7 +146,7 @@ func plus(a, b uint64) uint64 {
 	return sum
 }
 
-// maker makes the intervals of one thread from left to right.
+// maker builds the intervals of one thread from left to right.
 type maker struct {
 	*builder
 	t     *Thread
@@ -157,7 +157,7 @@ type maker struct {
 	pause int     // the first of paused that is not over
 }
 
-// threads makes all threads, on as many CPUs as there are.
+// threads builds all threads, on all CPUs.
 func (b *builder) threads() []Thread {
 	out := make([]Thread, len(b.lists))
 	var next atomic.Int64

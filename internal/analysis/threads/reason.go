@@ -55,7 +55,7 @@ type classifier struct {
 	objects map[object]string
 }
 
-// kind is what the name of a call says.
+// kind is the class of a call by its name.
 type kind struct {
 	reason Reason // None: it depends on more
 	onFile bool   // it reads or writes what its descriptor is

@@ -5,7 +5,7 @@ package threads
 
 import "github.com/inferscope/inferscope/internal/recording"
 
-// State is what a thread did with a stretch of time.
+// State is the state of a thread in an interval.
 type State uint8
 
 // The states. Every ns of a thread's window is in exactly one of them.

@@ -35,7 +35,7 @@ type Wait struct {
 // by an unwinder lies between them.
 const sampleSlack = 200_000 // ns
 
-// Waits gives the details of waits. It is made once for a recording.
+// Waits returns the details of waits. It is made once for a recording.
 type Waits struct {
 	rec     *recording.Recording
 	why     classifier

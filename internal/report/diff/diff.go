@@ -17,7 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// kind says what the JSON form is.
+// kind identifies the JSON format.
 const kind = "inferscope.diff"
 
 // surely is the probability below which a difference counts as more than noise. With some hundred rows one in a hundred
@@ -28,13 +28,14 @@ const surely = 0.001
 // any difference sure.
 const small = 0.01
 
-// Comparison is what changed from A to B.
+// Comparison lists the changes from A to B.
 type Comparison struct {
 	Kind    string    `json:"kind"`
 	A       sideModel `json:"a"`
 	B       sideModel `json:"b"`
 	Latency *Change   `json:"latency"` // of an iteration; absent where one of the two has none, or has others
-	// Differ says how iterations of the two differ, so that their latencies are not compared; "" where they are alike.
+	// Differ describes how the iterations of the two differ, so that their latencies are not compared; "" if they do
+	// not.
 	Differ string `json:"iterations_differ,omitempty"`
 	// of Parts, Causes and Kernels: "ns per iteration", or "share of the time" where there are none
 	Scale   string   `json:"scale"`
@@ -66,12 +67,12 @@ type Change struct {
 	A        float64 `json:"a"`
 	B        float64 `json:"b"`
 	Relative float64 `json:"relative"` // (B - A) / A; 0 where A is 0
-	// P is how likely such a difference is where nothing changed; -1: not known.
+	// P is the probability of such a difference without a change; -1: unknown.
 	P    float64 `json:"p"`
 	Sure bool    `json:"significant"` // P is below surely, and the difference is above small
 }
 
-// change makes a row.
+// change creates a row.
 func change(name string, a, b, p float64) Change {
 	c := Change{Name: name, A: a, B: b, P: p}
 	if a != 0 {
@@ -241,7 +242,7 @@ func (c *Comparison) parts(x, y *side) {
 	}
 }
 
-// maxRows is how many kernels and functions are named.
+// maxRows bounds the kernels and functions that are listed.
 const maxRows = 20
 
 // byChange sorts rows by how much they changed, and keeps the first ones.

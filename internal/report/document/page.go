@@ -25,13 +25,13 @@ type Paragraph string
 // Subheading begins a part of a section.
 type Subheading string
 
-// Banner is what a reader should see first.
+// Banner is the most important statement, shown first.
 type Banner struct {
 	Mood Mood
 	Text string
 }
 
-// Mood is how a Banner looks where there are colours; the words do without it.
+// Mood selects the colour of a Banner; the text does not depend on it.
 type Mood uint8
 
 // The moods.
@@ -118,14 +118,14 @@ func (d *Document) AddTable(title string, t *Table) {
 // Row appends a row.
 func (t *Table) Row(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Drop takes the first column of that title out, if there is one.
+// Drop removes the first column of that title, if there is one.
 func (t *Table) Drop(title string) {
 	if i := slices.IndexFunc(t.Columns, func(c Column) bool { return c.Title == title }); i >= 0 {
 		t.remove(i)
 	}
 }
 
-// remove takes column i out. It leaves the slices that it was made of alone.
+// remove removes column i. It does not change the slices that it was made of.
 func (t *Table) remove(i int) {
 	t.Columns = slices.Delete(slices.Clone(t.Columns), i, i+1)
 	for r := range t.Rows {

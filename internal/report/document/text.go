@@ -16,7 +16,7 @@ const (
 	minWidth     = 40
 )
 
-// Style says what a text is written on.
+// Style describes the output device of a text.
 type Style struct {
 	Width int  // characters in a line; 0 means defaultWidth, for files and pipes
 	Color bool // use ANSI colours

@@ -30,7 +30,7 @@ func (t *textWriter) table(b *Table) {
 	}
 }
 
-// cut takes so many characters from columns of text, the first one first.
+// cut shortens text columns by this many characters, the first one first.
 func (t *Table) cut(widths []int, over int) {
 	for i, c := range t.Columns {
 		if less := min(over, widths[i]-minFirst); less > 0 && (i == 0 || c.Left) {

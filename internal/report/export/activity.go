@@ -91,7 +91,7 @@ func newIDs(t *timeline.Timeline) *ids {
 	return x
 }
 
-// keep takes the numbers that were recorded, and reports whether each means one call.
+// keep uses the recorded numbers, and reports whether each identifies one call.
 func (x *ids) keep(t *timeline.Timeline) bool {
 	owner := make(map[uint32]int32, len(t.Activities))
 	for i := range t.Activities {

@@ -56,7 +56,7 @@ func (p *perfetto) clocks() {
 	p.send()
 }
 
-// track makes a track and returns its uuid; fill adds what it has beside a parent.
+// track creates a track and returns its uuid; fill sets all fields but the parent.
 func (p *perfetto) track(parent uint64, fill func(m *message)) uint64 {
 	p.uuid++
 	var m message
@@ -77,7 +77,7 @@ func (p *perfetto) named(parent uint64, name string, rank uint64) uint64 {
 	})
 }
 
-// counter makes a track of numbers.
+// counter creates a counter track.
 func (p *perfetto) counter(parent uint64, name, unit, about string) uint64 {
 	return p.track(parent, func(m *message) {
 		var c message

@@ -9,7 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// buckets is how many values a counter has at most.
+// buckets bounds the values of a counter.
 const buckets = 2000
 
 // shortestBucket is the shortest time that a counter's value stands for, ns.
@@ -194,7 +194,7 @@ func (p *perfetto) end(track, to uint64) {
 	p.sendEvent()
 }
 
-// maxText is how many frames of a stack are shown.
+// maxText bounds the frames of a stack.
 const maxText = 24
 
 func (p *perfetto) stackText(stack uint64) string {

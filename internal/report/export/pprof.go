@@ -28,7 +28,7 @@ const (
 // stack: a period of the slowest usual sampling, 99 Hz, and a half.
 const launchReach = 15_000_000
 
-// profiler makes a pprof profile.
+// profiler creates a pprof profile.
 type profiler struct {
 	v         *view
 	p         *profile.Profile
@@ -39,7 +39,7 @@ type profiler struct {
 	period    int64
 }
 
-// sampleKey says what makes a sample of its own.
+// sampleKey identifies a sample of the profile.
 type sampleKey struct {
 	thread uint64
 	stack  uint64

@@ -13,7 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// addDevices makes the tracks of the GPUs, or that of the main thread where none was seen.
+// addDevices creates the tracks of the GPUs, or of the main thread if no GPU activity was recorded.
 func (s *scene) addDevices() {
 	w := s.in.Walk
 	if w == nil {

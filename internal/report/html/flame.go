@@ -144,7 +144,7 @@ func (f *flame) prune() (left int) {
 	return left
 }
 
-// flames makes the three flame graphs, without those that have nothing.
+// flames returns the non-empty flame graphs.
 func flames(in Input, names func(thread) string) (list []*flame, fr *frames) {
 	rec := in.Timeline.Rec
 	fr = newFrames(rec)

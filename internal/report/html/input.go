@@ -106,13 +106,13 @@ type Doubt struct {
 	Where    []string `json:"where,omitempty"`
 }
 
-// WhatIf is what a replay of the recording predicts, worked out beforehand for several strengths of each change.
+// WhatIf is the predicted effect of a change, computed for several strengths.
 type WhatIf struct {
 	Note string       `json:"note"` // what the predictions rest on
 	Rows []Prediction `json:"rows"`
 }
 
-// Prediction is what one change brings.
+// Prediction is the predicted effect of one change.
 type Prediction struct {
 	Title   string  `json:"title"`
 	Finding int     `json:"finding"` // index into Input.Findings; -1: none

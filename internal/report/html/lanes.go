@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// maxThreads is how many threads a timeline shows: a person cannot read more, and the tables have all.
+// maxThreads bounds the threads of a timeline: a person cannot read more, and the tables have all.
 const maxThreads = 96
 
 // candidate is a thread that may be shown.
@@ -21,7 +21,7 @@ type candidate struct {
 	running uint64 // ns
 }
 
-// chooseThreads takes the threads that called CUDA, the most calls first, then those that ran, the most first.
+// chooseThreads selects the threads with the most CUDA calls, then those that ran most.
 func (s *scene) chooseThreads() {
 	all := s.candidates()
 	list := slices.Collect(func(yield func(candidate) bool) {
@@ -70,7 +70,7 @@ func (s *scene) candidates() []candidate {
 	return all
 }
 
-// addThreads makes two tracks for each chosen thread: its states and its calls.
+// addThreads creates two tracks for each chosen thread: its states and its calls.
 func (s *scene) addThreads() {
 	t := s.in.Timeline
 	states, calls := map[thread]*threads.Thread{}, map[thread][]*timeline.Thread{}
@@ -132,7 +132,7 @@ func (s *scene) addStates(head trackHead, th *threads.Thread, waits *threads.Wai
 	s.add(tr)
 }
 
-// stateLabel says what a thread was at, and who ended it where that is known.
+// stateLabel describes the state of a thread, and who ended it if known.
 func (s *scene) stateLabel(iv threads.Interval, waits *threads.Waits) (text uint32, waker int32) {
 	switch iv.State {
 	case threads.Running:
@@ -189,7 +189,7 @@ func (s *scene) addCalls(head trackHead, list []*timeline.Thread) {
 	s.add(tr)
 }
 
-// ranges are what the program named, by thread.
+// ranges returns the ranges that the program named, by thread.
 func (s *scene) ranges() map[thread][]item {
 	t := s.in.Timeline
 	out := map[thread][]item{}

@@ -28,7 +28,7 @@ const context = 5_000_000
 // maxFocus bounds one place that is shown as it was recorded, ns: evidence can be as long as the recording.
 const maxFocus = 100_000_000
 
-// maxPlaces is how many pieces of evidence of a finding are in the focus.
+// maxPlaces bounds the pieces of evidence of a finding that are in focus.
 const maxPlaces = 6
 
 // focus are the times that findings point at, and the beginning of what was seen.
@@ -54,7 +54,7 @@ func (s *scene) focus() timeline.Spans {
 	return timeline.Join(list)
 }
 
-// merger puts the short items of one track together.
+// merger combines the short items of one track.
 type merger struct {
 	d    detail
 	from uint64            // ns: where the first bin begins
@@ -95,7 +95,7 @@ func (m *merger) focused(it *item) bool {
 	return m.next < len(m.d.focus) && m.d.focus[m.next].From < it.end
 }
 
-// flush puts what waits together. The label is that of most of its time.
+// flush emits the pending items as one. The label is that of most of its time.
 func (m *merger) flush() {
 	if len(m.wait) == 1 {
 		m.out = append(m.out, drawn{item: m.wait[0]})

@@ -18,7 +18,7 @@ func rankTables(in Input) []table {
 	return out
 }
 
-// collectiveTable has the operations of each communicator.
+// collectiveTable lists the operations of each communicator.
 func collectiveTable(in Input) table {
 	t := table{Key: "collectives", Title: "Collectives", Columns: []column{
 		{"Process", "id"},
@@ -86,7 +86,7 @@ func arrivalTable(in Input) table {
 	return t
 }
 
-// nodeTable says where GPUs are attached and where the threads ran that launch for them.
+// nodeTable lists the NUMA nodes of GPUs and of the threads that launch for them.
 func nodeTable(in Input) table {
 	t := table{Key: "nodes", Title: "NUMA nodes of GPUs", Columns: []column{
 		{"Process", "id"},

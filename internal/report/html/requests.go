@@ -64,7 +64,7 @@ func requestEnd(m *recording.Meta, r *recording.Request) uint64 {
 	return max(r.Received, cmp.Or(r.End, m.To))
 }
 
-// fitIn puts a request into the first lane in which it overlaps no other; false: there is none.
+// fitIn places a request in the first lane without overlap; false if there is none.
 func fitIn(lanes *[][]served, r served) bool {
 	for i, lane := range *lanes {
 		at, _ := slices.BinarySearchFunc(
@@ -130,7 +130,7 @@ func (s *scene) addStages(
 	return items
 }
 
-// stageClass gives a stage its colour: that of what comes first in it.
+// stageClass returns the colour of a stage: that of its first part.
 func stageClass(name string) string {
 	first, _, _ := strings.Cut(name, ",")
 	switch first {
@@ -144,7 +144,7 @@ func stageClass(name string) string {
 	return "stage decode"
 }
 
-// requestTables are what is known of requests in numbers.
+// requestTables lists the figures of requests.
 func requestTables(in Input) []table {
 	if in.Requests == nil {
 		return nil

@@ -32,7 +32,7 @@ func (t *table) cut() {
 	}
 }
 
-// tables makes the tables that have rows.
+// tables returns the tables that have rows.
 func tables(in Input) []table {
 	all := []table{functionTable(in), threadTable(in), pythonTable(in), nativeTable(in), waitTable(in)}
 	if in.GPU != nil {

@@ -5,7 +5,7 @@ import "github.com/inferscope/inferscope/internal/analysis/timeline"
 // none stands where an index is missing.
 const none int32 = -1
 
-// kind is what a track shows.
+// kind is the content of a track.
 type kind string
 
 // The kinds of tracks.

@@ -37,8 +37,8 @@ func (a *analysis) home(t *threads.Thread) (node int, part float64) {
 	return node, share(times[node], all)
 }
 
-// nodes says on which NUMA nodes threads ran, and how far that is from the GPU and from
-// their memory. It comes after counters.
+// nodes returns the NUMA nodes on which threads ran, and how far they are from the GPU and from their memory. It is
+// called after counters.
 func (a *analysis) nodes(p *Pressure) {
 	ran := map[string]uint64{}
 	all := uint64(0)

@@ -8,9 +8,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// placeOf says in a few words where a stack is: the CUDA call that it is in, if any,
-// and the first Python function that is not plumbing; without Python, the native
-// function nearest to the leaf that tells something.
+// placeOf describes where a stack is in a few words: the CUDA call that it is in, if any, and the first Python function
+// that is not plumbing; without Python, the first informative native function from the leaf.
 func placeOf(frames []recording.Frame) string {
 	python, native, call := "", "", ""
 	plumbing := ""

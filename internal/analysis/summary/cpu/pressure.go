@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// pressure says what the host and the cgroup did.
+// pressure summarizes the pressure of the host and the cgroup.
 func (a *analysis) pressure() Pressure {
 	p := Pressure{Takers: []taker{}, GPUNode: -1}
 	takers := map[takerKey]*taker{}
@@ -52,7 +52,7 @@ func (a *analysis) pressure() Pressure {
 	return p
 }
 
-// takerKey tells takers apart; throttled is nobody.
+// takerKey identifies who took the CPU; throttled is no one.
 type takerKey struct {
 	pid, tid  uint32
 	throttled bool
@@ -73,7 +73,7 @@ func note(takers map[takerKey]*taker, e *event.Event, d uint64) {
 	t.Time += d
 }
 
-// counters takes the differences of counters between the ends of the window.
+// counters adds the differences of counters over the window.
 func (a *analysis) counters(p *Pressure) {
 	list := a.rec.Meta.Pressure
 	if len(list) == 0 {

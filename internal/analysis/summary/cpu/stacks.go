@@ -8,7 +8,7 @@ import (
 // stack is a number of a stack that the recording has, index + 1 into Meta.Stacks; 0 is none.
 type stack uint32
 
-// known is what one stack says.
+// known is what one stack shows.
 type known struct {
 	place    word
 	activity threads.Activity

@@ -24,7 +24,7 @@ type Summary struct {
 	Summed uint64 `json:"summed_ns"`
 }
 
-// Origins says how the stacks of samples of running threads were had.
+// Origins counts how the stacks of samples of running threads were obtained.
 type Origins struct {
 	Samples uint64 `json:"samples"`
 	Whole   uint64 `json:"whole"`       // unwound to the thread's start
@@ -124,7 +124,7 @@ type Activity struct {
 	HolderAt  string `json:"holder_place,omitempty"`
 }
 
-// Pressure is what the host and the cgroup did to the target.
+// Pressure is the effect of the host and the cgroup on the target.
 type Pressure struct {
 	Runnable    uint64  `json:"runnable_ns"` // threads waited for a CPU, summed over threads
 	Share       float64 `json:"share"`       // of the time for which threads wanted to run

@@ -127,7 +127,7 @@ type row struct {
 	wakers        *wakers
 }
 
-// waits makes the rows of Summary.Waits.
+// waits returns the rows of Summary.Waits.
 func (a *analysis) waits() []Wait {
 	rows := a.rows()
 	adopt(rows)

@@ -17,7 +17,7 @@ type wakers struct {
 	last  *waker
 }
 
-// wakerKey tells wakers apart: nobody, interrupts, and threads.
+// wakerKey identifies a waker: no one, interrupts, or a thread.
 type wakerKey struct {
 	pid, tid          uint32
 	nobody, interrupt bool

@@ -8,7 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/cuda"
 )
 
-// copies makes the table of copies, and counts sets.
+// copies makes the table of copies and counts memsets.
 type copies struct {
 	a    *analysis
 	rows map[copyKey]*copyRow

@@ -232,7 +232,7 @@ func (m *streamMeter) add(act *timeline.Activity) {
 	m.kinds[act.Kind]++
 }
 
-// streams makes the rows of the streams.
+// streams returns the rows of streams.
 func (a *analysis) streams(meters []streamMeter, s *Summary) {
 	for i := range a.t.Streams {
 		st, m := &a.t.Streams[i], &meters[i]

@@ -71,7 +71,7 @@ type work struct {
 	links   linkCount
 }
 
-// add takes the activity at index i. Those of a device come in the order of their beginnings.
+// add adds the activity at index i. The activities of a device come in the order of their beginnings.
 func (w *work) add(i int32, act *timeline.Activity) {
 	w.links.add(act.Link, w.asked.t.Confidence(i))
 	w.asked.add(i, act)

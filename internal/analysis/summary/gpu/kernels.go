@@ -30,7 +30,7 @@ type caller struct {
 	fn     uint16
 }
 
-// maxTold is how many different values a vote tells apart.
+// maxTold bounds the distinct values of a vote.
 const maxTold = 4
 
 // vote counts the first few values of a sequence, so that it needs no memory that grows: counts are

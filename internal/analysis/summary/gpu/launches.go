@@ -174,7 +174,7 @@ func (c *clipper) holds(ts uint64) bool {
 	return c.at < len(c.spans) && c.spans[c.at].From <= ts
 }
 
-// starter says what calls of a function start.
+// starter is what calls of a function start.
 type starter uint8
 
 const (
@@ -183,7 +183,7 @@ const (
 	startsGraph
 )
 
-// starters says of each function of the recording what it starts.
+// starters returns, for each function of the recording, what it starts.
 func (a *analysis) starters() []starter {
 	out := make([]starter, len(a.t.Rec.Meta.Functions))
 	for i := range out {

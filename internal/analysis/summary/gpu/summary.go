@@ -36,7 +36,7 @@ type Summary struct {
 	Outside  int               `json:"outside_records"` // records outside of the windows; left out
 }
 
-// Coverage says which time a number rests on.
+// Coverage is the time that a number is based on.
 type Coverage struct {
 	Time    uint64  `json:"ns"`    // of windows
 	Windows int     `json:"count"` // how many they are
@@ -50,7 +50,7 @@ type Coverage struct {
 // Whole reports whether nothing is known to be missing, so that what was not recorded did not happen.
 func (c *Coverage) Whole() bool { return c.Time > 0 && c.Dropped == 0 }
 
-// Busy is for how long something ran: a union of intervals, never a sum.
+// Busy is the time in which something ran: a union of intervals, never a sum.
 type Busy struct {
 	Coverage Coverage `json:"coverage"`
 	Time     uint64   `json:"ns"`
@@ -68,7 +68,7 @@ type clock struct {
 	Pairs int    `json:"pairs"`    // of times that were compared; 0: nothing is known
 }
 
-// Links says how the calls behind the activities were found.
+// Links counts how the calls behind the activities were found.
 type Links struct {
 	Activities uint64  `json:"activities"`
 	ByID       uint64  `json:"by_id"`
@@ -205,7 +205,7 @@ type sets struct {
 	Time  uint64 `json:"ns"` // a union on each device
 }
 
-// launches is what was asked of the GPUs. Graph launches are seen all the time, but counted here in windows too.
+// launches counts the requests to the GPUs. Graph launches are always recorded, but counted here only in windows.
 type launches struct {
 	Coverage  Coverage `json:"coverage"`
 	Kernels   uint64   `json:"kernels"`

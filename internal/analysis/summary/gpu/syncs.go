@@ -71,7 +71,7 @@ func (a *analysis) syncRow(rows map[syncKey]*syncRow, y *timeline.Sync) *syncRow
 	return r
 }
 
-// describe says what an activity is.
+// describe returns the kind of an activity.
 func (a *analysis) describe(act *timeline.Activity) string {
 	e := &a.t.Rec.Events[act.Event]
 	switch act.Kind {
