@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the diagnosis loses at each level that the overhead governor can choose: runs programs of test/diagnosis with one
-# source fixed at that level, and prints a row for each (root; a quarter of an hour on 16 CPUs, LANES=7).
+# What the diagnosis loses at each level of the overhead governor: runs programs of test/diagnosis with one
+# source fixed at that level, and prints a row for each (root; about a minute a level on 16 CPUs, LANES=7).
 #   LANES  programs that run at once, each on two CPUs of its own (default: 1)
 #   ALL=1  all programs of test/diagnosis; otherwise the usual 16
 #   LEVELS  an extended regular expression: only levels that match
@@ -20,29 +20,15 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-levels=(
-	""
-	"cuda calls=allocations sampled"
-	"cuda calls=no allocations"
-	"cuda calls=driver calls"
-	"cuda calls=waits"
-	"cuda calls=off"
-	"cpu samples=49 Hz"
-	"cpu samples=19 Hz"
-	"cpu samples=off"
-	"scheduling=short waits summed"
-	"scheduling=waits summed, no wakers"
-	"scheduling=off"
-	"gpu windows=every 4s"
-	"gpu windows=off"
-)
+# All that the daemon knows, but the first of each source, which is full detail.
+known=$("$BIN/inferscoped" --pid $$ --socket "$work/socket" --pin-level '?' 2>&1 | sed -n 's/^  \(.*=.*\)/\1/p') || true
+mapfile -t levels < <(echo && awk -F= 'seen[$1]++' <<<"$known")
+[ ${#levels[@]} -gt 1 ] || die "the daemon lists no levels"
 echo "| level | cause named right | healthy programs accused | wrong |"
 echo "|---|--:|--:|---|"
 for level in "${levels[@]}"; do
 	[[ ${level:-everything} =~ ${LEVELS:-.} ]] || continue
-	pin=${level//, no wakers/} # a comma separates two sources
-	pin=${pin//waits summed/waits}
-	[ "$pin" != "scheduling=short waits" ] || pin="scheduling=short"
+	pin=${level%%,*} # a comma separates two sources
 	build/diagnosis.test -test.run 'TestDiagnosis$' -test.timeout 60m -daemon "$BIN/inferscoped" -lanes "${LANES:-1}" \
 		${ALL:+-all} ${level:+-pin "$pin"} >"$work/log" 2>&1 || true # its goal is that of full detail
 	right=$(sed -n 's/^The cause is right in \([0-9]* of [0-9]*\) programs.*/\1/p' "$work/log")

@@ -106,7 +106,8 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 		&f.pinLevel,
 		"pin-level",
 		"",
-		"fix sources at levels, as samples=49,scheduling=aggregated: to measure what is lost at a level (scripts/bench-diagnosis.sh)",
+		"fix sources at levels, as samples=49,scheduling=off: to measure what is lost at a level "+
+			"(scripts/bench-levels.sh); ? lists them",
 	)
 	_ = set.MarkHidden("pin-level") // it is registered a line above
 	set.BoolVar(&f.discover, "discover", false,

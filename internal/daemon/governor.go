@@ -110,17 +110,15 @@ func levelOf(levels []overhead.Level, name string) int {
 }
 
 func (g *governing) badPin(part string) error {
-	var known []string
+	known := "write one of these, of a name with a comma what stands before it:"
 	for _, s := range g.sources {
-		var levels []string
-		for _, l := range s.Levels() {
-			levels = append(levels, l.Name)
+		for _, l := range s.Levels() { // a line each: scripts/bench-levels.sh reads them
+			known += "\n  " + s.Name() + "=" + l.Name
 		}
-		known = append(known, s.Name()+": "+strings.Join(levels, ", "))
 	}
 	return clierror.New(
 		clierror.Usage,
-		"write SOURCE=LEVEL with one of "+strings.Join(known, "; "),
+		known,
 		fmt.Errorf("--pin-level: %q is not understood", part),
 	)
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +29,7 @@ type levelSource struct {
 func (s *levelSource) Levels() []overhead.Level {
 	return []overhead.Level{
 		{Name: "individual"},
-		{Name: "aggregated", Loses: "short ones"},
+		{Name: "aggregated, short", Loses: "short ones"},
 		{Name: "off", Loses: "everything"},
 	}
 }
@@ -73,7 +74,7 @@ func TestGovernorShedsAndSaysSo(t *testing.T) {
 	d, _ := w.start(Options{Overhead: Overhead{Budget: 0.02}}, process(pid, 0, second))
 	until(func() bool { return dear.Level() > 0 })
 	o := d.Status().Overhead
-	if len(o) != 1 || o[0].Target != pid || o[0].Sources[0].Level != "aggregated" ||
+	if len(o) != 1 || o[0].Target != pid || o[0].Sources[0].Level != "aggregated, short" ||
 		o[0].Sources[0].Loses != "short ones" ||
 		!strings.Contains(o[0].Sources[0].Reason, "budget is 2.0%") {
 		t.Errorf("status says %+v", o)
@@ -112,11 +113,11 @@ func TestPinLevels(t *testing.T) {
 		{pin: "sched=aggregated", level: 1},
 		{pin: "scheduling=off", level: 2},
 		{pin: "sched=agg", level: 1},
-		{pin: "sched=nonsense", says: "scheduling: individual, aggregated, off"},
-		{pin: "nonsense=off", says: "scheduling: individual"},
-		{pin: "sched", says: "SOURCE=LEVEL"},
-		{pin: "=off", says: "SOURCE=LEVEL"},
-		{pin: "sched=", says: "SOURCE=LEVEL"},
+		{pin: "sched=nonsense", says: "\n  scheduling=aggregated, short\n  scheduling=off"},
+		{pin: "nonsense=off", says: "\n  scheduling=individual\n"},
+		{pin: "sched", says: "write one of"},
+		{pin: "=off", says: "write one of"},
+		{pin: "sched=", says: "write one of"},
 	} {
 		t.Run(c.pin, func(t *testing.T) {
 			w := newWorld(t)
@@ -134,6 +135,36 @@ func TestPinLevels(t *testing.T) {
 				t.Error("the governor may change a level that is fixed")
 			}
 		})
+	}
+}
+
+// TestPinsAreListed: what is listed are all levels of all sources that the governor has, each of them understood up to its
+// comma, as scripts/bench-levels.sh hands them over.
+func TestPinsAreListed(t *testing.T) {
+	sources := []overhead.Source{
+		&levelSource{fakeSource: fakeSource{name: "scheduling"}},
+		newWindowSource(&fakeWindows{}, func(uint32) []uint32 { return nil }),
+	}
+	listed := map[string]bool{}
+	hint := clierror.HintOf((&governing{sources: sources}).pin("?"))
+	for _, line := range strings.Split(hint, "\n  ")[1:] {
+		listed[line] = true
+		pin, _, _ := strings.Cut(line, ",")
+		if err := (&governing{sources: sources}).pin(pin); err != nil {
+			t.Errorf("%q is listed: %v", line, err)
+		}
+		if !slices.ContainsFunc(sources, func(s overhead.Source) bool {
+			return s.Name()+"="+s.Levels()[s.Level()].Name == line
+		}) {
+			t.Errorf("%q set another level", line)
+		}
+	}
+	for _, s := range sources {
+		for _, l := range s.Levels() {
+			if !listed[s.Name()+"="+l.Name] {
+				t.Errorf("%s=%s is not listed", s.Name(), l.Name)
+			}
+		}
 	}
 }
 

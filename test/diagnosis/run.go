@@ -151,7 +151,7 @@ func (b *bench) watch(t *testing.T, p *party) *watching {
 	if p.s.fine {
 		flags = append(flags, "--cpu-sampling-frequency-hz", "499")
 	}
-	if p.s.windows {
+	if p.s.windows || strings.HasPrefix(b.pin, "gpu windows") {
 		flags, w.asked = nil, api.Window{For: windowsWindow}
 	}
 	if b.pin != "" {
