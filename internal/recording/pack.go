@@ -39,7 +39,7 @@ const (
 	otherSlot
 )
 
-// state is what packer and unpacker know of the events so far.
+// state is what packer and unpacker know about the events so far.
 type state struct {
 	slots [1 << slotBits]event.Event // residues, see reduce
 	next  [1 << nextBits]uint16      // the slot that followed the last two

@@ -27,7 +27,7 @@ type Owner struct {
 //nolint:gochecknoglobals // never written to
 var nobody = Owner{UID: math.MaxUint32}
 
-// history is what is held of one target.
+// history holds the events of one target.
 type history struct {
 	owner    Owner
 	live     []*segment // oldest first; the last one is being filled
@@ -78,7 +78,7 @@ func (r *Recorder) Assign(pid uint32, born uint64, o Owner) {
 	r.ended = slices.DeleteFunc(r.ended, func(p uint32) bool { return p == pid })
 }
 
-// Unassign says that a process has ended. Its last events may still come.
+// Unassign marks a process as ended. Its last events may still come.
 func (r *Recorder) Unassign(pid uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

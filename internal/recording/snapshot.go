@@ -132,7 +132,7 @@ func (s *Snapshot) Losses() []loss.Loss {
 	return []loss.Loss{{Reason: loss.Overwritten, Count: s.overwritten}}
 }
 
-// unpacker is what reading a snapshot needs.
+// unpacker is the state of reading a snapshot.
 type unpacker struct {
 	state state
 	room  [1024]event.Event

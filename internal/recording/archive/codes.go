@@ -8,7 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// codeTable names the numbers in columns of other tables, for those who read the files without this program.
+// codeTable maps the numeric codes in columns of other tables to names, for readers without this program.
 const codeTable = "codes"
 
 type codeRow struct {
@@ -29,7 +29,7 @@ func codesTable() nameTable {
 	}
 }
 
-// codes gathers rows.
+// codes collects rows.
 type codes []codeRow
 
 // list names the values from 0 on; "" is a value that has no name.
@@ -41,7 +41,7 @@ func (c *codes) list(table, column string, names []string) {
 	}
 }
 
-// bits names the flags of a table from a bit on.
+// bits adds the names of the flags of a table, starting at a bit.
 func (c *codes) bits(table string, first event.Flags, names ...string) {
 	for i, name := range names {
 		*c = append(*c, codeRow{Table: table, Column: "flags", Value: int32(first) << i, Bit: true, Name: name})
@@ -96,7 +96,7 @@ func (c *codes) activity() {
 	})
 }
 
-// states names what a table of OffCPU events has.
+// states adds the codes of a table of OffCPU events.
 func (c *codes) states(table string) {
 	c.bits(table, event.Mark, "mark", "preempted", "uninterruptible", "major page fault", "woken by interrupt", "open")
 	c.value(table, "syscall", event.NoSyscall, "none")

@@ -88,7 +88,7 @@ func (p *pending) place() error {
 	return nil
 }
 
-// settle makes sure that one file is on the disk, and under its name.
+// settle syncs one file to disk and renames it to its final name.
 func (p *pending) settle() error {
 	if err := p.in.Sync(p.Name + tempSuffix); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Inspection is what can be said of a recording without reading its events.
+// Inspection describes a recording without reading its events.
 type Inspection struct {
 	Manifest   *Manifest
 	Tables     []TableInfo // ordered by name
@@ -17,7 +17,7 @@ type Inspection struct {
 	Bytes      int64       // of all files
 }
 
-// TableInfo says how large a table is.
+// TableInfo has the size of a table.
 type TableInfo struct {
 	Name  string `json:"name"`
 	Doc   string `json:"holds"`

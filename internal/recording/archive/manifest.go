@@ -26,7 +26,7 @@ const (
 // manifestName is the file that makes a folder a recording.
 const manifestName = "manifest.json"
 
-// format tells our manifest from others.
+// format identifies the manifest of a recording.
 const format = "inferscope-recording"
 
 // recordingState reports whether a recording was finished.
@@ -38,7 +38,7 @@ const (
 	Complete recordingState = "complete" //
 )
 
-// Manifest says what a recording holds. It is written last: what it does not name is not part of the recording.
+// Manifest lists the content of a recording. It is written last: what it does not list is not part of the recording.
 type Manifest struct {
 	Format    string               `json:"format"` // inferscope-recording
 	Schema    int                  `json:"schema"` // of the folder
@@ -62,7 +62,7 @@ type Manifest struct {
 	Tables    map[string]tableInfo `json:"tables"`             // by name
 }
 
-// Clock is what causality says of the GPU's clock against the host's.
+// Clock is the offset of the GPU's clock against the host's, as the causal order shows it.
 type Clock struct {
 	Error uint64 `json:"error_ns"` // ns: the clocks are at least so far apart
 	Bound uint64 `json:"bound_ns"` // ns: they are at most so far apart; 0: not known
@@ -193,7 +193,7 @@ func (m *Manifest) meta() recording.Meta {
 	return meta
 }
 
-// describe takes over what is not in tables.
+// describe stores what is not in tables.
 func (m *Manifest) describe(meta *recording.Meta) {
 	m.Stream, m.Recorder, m.Host, m.Target = meta.Schema, meta.Version, meta.Host, meta.Target
 	m.From, m.To, m.WallFrom = meta.From, meta.To, meta.WallFrom
@@ -205,7 +205,7 @@ func (m *Manifest) describe(meta *recording.Meta) {
 	}
 }
 
-// ErrEmpty says that a recording has no stretch yet: its writer was ended before it wrote one.
+// ErrEmpty means that a recording has no part yet: its writer ended before it wrote one.
 var ErrEmpty = errors.New(
 	"it holds no stretch of time: its writer was ended before it had written one, or is about to write it",
 )

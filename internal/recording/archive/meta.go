@@ -19,7 +19,7 @@ type nameTable struct {
 	grows bool
 	// rows returns the rows of a Meta from a number on, as a slice of the row type; false: there is no such table.
 	rows func(m *recording.Meta, from int) (reflect.Value, bool)
-	// take puts rows into a Meta, whose GPU is set.
+	// take stores rows in a Meta, whose GPU is set.
 	take func(m *recording.Meta, rows reflect.Value)
 	gpu  bool // the table is one of Meta.GPU
 }

@@ -176,7 +176,7 @@ func (w *Writer) Append(rec *recording.Recording) error {
 	return w.stretch(&w.merger.meta, stretch{From: from, To: rec.Meta.To}, rows)
 }
 
-// Finish says that the recording is whole. clock may be nil.
+// Finish marks the recording as complete. clock may be nil.
 func (w *Writer) Finish(clock *Clock) error {
 	w.manifest.State, w.manifest.Clock = Complete, clock
 	return w.commit()
@@ -251,7 +251,7 @@ func (w *Writer) stretch(meta *recording.Meta, s stretch, rows []numbered) (err 
 	return nil
 }
 
-// commit puts the manifest into its place.
+// commit renames the manifest to its final name.
 func (w *Writer) commit() error {
 	p, err := writeTemp(w.folder, manifestName, func(out io.Writer) error {
 		e := json.NewEncoder(out)

@@ -7,7 +7,7 @@ import "github.com/inferscope/inferscope/internal/recording"
 // schema is the version of the JSON form. Within one, fields are only ever added.
 const schema = 1
 
-// Kind says what the JSON form is, for whoever finds such a file.
+// Kind identifies the JSON format.
 const Kind = "inferscope.dump"
 
 // Dump is the threads of a target at one moment. Nothing was stopped for it: each
@@ -38,7 +38,7 @@ type Process struct {
 	Notes   []string `json:"notes,omitempty"` // what could not be read, and why
 }
 
-// State is what a thread did.
+// State is the state of a thread.
 type State string
 
 // The states.

@@ -173,7 +173,7 @@ func (t *writer) stack(th *Thread) {
 	}
 }
 
-// label says what a thread does, in a few words.
+// label describes in a few words what a thread does.
 func (th *Thread) label() string {
 	s := format.Clean(string(th.State)) // a daemon's word, but who says that it is one
 	switch {

@@ -348,7 +348,7 @@ func (b *builder) skippedSource() []recording.Source {
 	return []recording.Source{{Name: "import", State: "running", Detail: "left out" + b.left()}}
 }
 
-// left says what was left out.
+// left describes what was left out.
 func (b *builder) left() string {
 	var why []string
 	for k := range b.skipped {

@@ -78,7 +78,7 @@ func (b *builder) cut() bool {
 	return b.held() < before
 }
 
-// cutText says what was given up; "" where nothing was.
+// cutText describes what was dropped; "" if nothing was.
 func (b *builder) cutText() string {
 	if b.until == math.MaxUint64 {
 		return ""

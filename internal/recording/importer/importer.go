@@ -37,7 +37,7 @@ func LimitsFor(memory int64) Limits {
 	return l
 }
 
-// ErrUnknown says that a file is of no kind that this package reads.
+// ErrUnknown means that this package cannot read this kind of file.
 var ErrUnknown = errors.New(
 	"not a file of a profiler that can be imported: Kineto JSON (torch.profiler, .json or .json.gz) or Nsight " +
 		"Systems SQLite (nsys export --type sqlite)",

@@ -21,7 +21,7 @@ import (
 // maxFiles bounds the files of one recording: a rank of a program has one each.
 const maxFiles = 1024
 
-// ErrNoTraces says that a folder has no file that this package reads.
+// ErrNoTraces means that a folder has no file that this package reads.
 var ErrNoTraces = errors.New(
 	"the folder has no trace: neither Kineto JSON (.json, .json.gz) nor SQLite of Nsight Systems (.sqlite)",
 )

@@ -125,7 +125,7 @@ func Parse(text string) (int64, error) {
 // ErrExceeded is what ended a context of Watch.
 var ErrExceeded = errors.New("out of the memory that is allowed")
 
-// exceeded says by how much.
+// exceeded is the error of a limit that was exceeded.
 type exceeded struct{ Limit int64 }
 
 // Error names the limit.

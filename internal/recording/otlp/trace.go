@@ -10,7 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// identity says which trace a span belongs to.
+// identity is the trace and the parent of a span.
 type identity struct {
 	trace, span [16]byte // of span only the first 8 bytes
 	parent      []byte   // nil: there is none
