@@ -100,9 +100,10 @@ func user(t *testing.T) *proc.Process {
 	return p
 }
 
+// until waits for longer than a source does that ends an nvidia-smi which says nothing, and starts another.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for range 500 {
+	for end := time.Now().Add(2 * (firstLine + restart)); time.Now().Before(end); {
 		if ok() {
 			return
 		}
