@@ -55,6 +55,8 @@ func verdict(g *diagnose.Diagnosis) document.Banner {
 		b.Text = "Communication-bound: the GPUs exchange data or wait for each other, and compute nothing meanwhile."
 	case diagnose.Hung:
 		b.Text = "Hung: some ranks wait in a collective operation for one that has not come."
+	case diagnose.Stopped:
+		b.Text = "Stopped: after an error a GPU did nothing more for the program."
 	case diagnose.Balanced:
 		b.Text = "Balanced: the GPU works for most of the time that it is needed, and waits for the rest."
 	case diagnose.Idle:

@@ -45,7 +45,7 @@ func reportSchema(t *testing.T) jsonObject {
 	verdict := w.defs["diagnose.Diagnosis"].(jsonObject)["properties"].(jsonObject)["verdict"].(jsonObject)
 	verdict["enum"] = []diagnose.Verdict{
 		diagnose.Healthy, diagnose.CPUBound, diagnose.GPUBound, diagnose.CopyBound, diagnose.CommunicationBound,
-		diagnose.Hung, diagnose.Balanced, diagnose.Idle, diagnose.CPUOnly, diagnose.NotEnough,
+		diagnose.Hung, diagnose.Stopped, diagnose.Balanced, diagnose.Idle, diagnose.CPUOnly, diagnose.NotEnough,
 	}
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["$id"] = fmt.Sprintf("urn:inferscope:report:%d", schemaVersion)

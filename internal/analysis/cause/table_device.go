@@ -255,13 +255,13 @@ func errorRows() []Cause {
 			Changes: []Change{
 				{
 					onHost,
-					"Xid 48, 63, 64, 74, 79, 92, 94, 95, 119, 120 and 154 are of the hardware or the driver: drain the " +
-						"machine, look at what the driver says, reset the GPU, and replace it if the error comes back",
+					"Drain the machine, look at what the driver says, reset the GPU, and replace it if the error comes " +
+						"back: Xid 48, 63, 64, 74, 79, 92, 94, 95, 119, 120 and 154 are of the hardware or the driver",
 					"dmesg | grep Xid\nnvidia-smi -q -d ECC,ROW_REMAPPER\nsudo nvidia-smi --gpu-reset -i 0",
 				},
 				{
 					inCUDA,
-					"Xid 13, 31 and 43 are as a rule of the program: find the kernel whose access is wrong",
+					"Find the kernel whose access is wrong: Xid 13, 31 and 43 are as a rule of the program",
 					"compute-sanitizer python infer.py\nCUDA_LAUNCH_BLOCKING=1 python infer.py",
 				},
 			},

@@ -45,6 +45,8 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 			return 1
 		case row.ID == cause.Dependency && strings.Contains(c.Text, "functions on the host") != hosted:
 			return 1
+		case row.ID == cause.GPUError && w.ownError == strings.HasPrefix(c.Text, "Drain the machine"):
+			return 1
 		case row.ID == cause.Serialization:
 			return serializing(c, format)
 		}

@@ -50,6 +50,7 @@ const (
 	// CommunicationBound: GPUs exchange data, or wait for each other, for a third of the time or more.
 	CommunicationBound Verdict = "communication-bound"
 	Hung               Verdict = "hung"     // some ranks wait in a collective for one that has not come up to the end
+	Stopped            Verdict = "stopped"  // a GPU did nothing more for the program after an error that the driver reported
 	Balanced           Verdict = "balanced" // the GPU works for most of the time, and waits for some
 	Idle               Verdict = "idle"     // nobody asks for anything
 	CPUOnly            Verdict = "cpu-only" // the target uses no GPU: the answer is about its main thread

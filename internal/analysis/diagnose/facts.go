@@ -29,6 +29,7 @@ type facts struct {
 	graphs    bool       // it is about launching graphs
 	others    bool       // most of the CPU time that its thread lacked was taken by other programs
 	by        string     // who ended the longest wait, or took the CPU
+	ownError  bool       // an error of a GPU is as a rule one of the program
 }
 
 // facts collects what is known about a group.

@@ -82,6 +82,7 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 		list = append(list, ranked{a.hang(d, &a.hangs[i]), cause.Hang, standstill})
 	}
 	if f, ok := a.gpuError(d); ok {
+		a.stopped = true
 		list = append(list, ranked{f, cause.GPUError, standstill})
 	}
 	list = slices.DeleteFunc(list, doubtful)

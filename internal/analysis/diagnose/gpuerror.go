@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/sensors"
@@ -71,6 +72,13 @@ func (a *analysis) gpuErrorFinding(d *Diagnosis, x *recording.Xid, lost uint64) 
 	if x.PID != 0 {
 		f.PID = x.PID
 	}
-	f.Changes = a.changes(d, row, facts{})
+	f.Changes = a.changes(d, row, facts{ownError: x.PID != 0 && sensors.OfProgram(x.Code)})
 	return f
+}
+
+// stoppedHeadline says what stopped, and when.
+func stoppedHeadline(d *Diagnosis) string {
+	i := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Cause == cause.GPUError.String() })
+	f := &d.Findings[i]
+	return fmt.Sprintf("%s, %s before the end of the recording.", f.Title, format.Span(f.Cost))
 }

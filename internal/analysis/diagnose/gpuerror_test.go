@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
@@ -38,6 +39,9 @@ func TestGPUError(t *testing.T) {
 		s.Meta.Sensors = []recording.Sensor{{TS: start, UUID: "GPU-a"}}
 		d := s.diagnose()
 		found := len(d.Findings) > 0 && d.Findings[0].Cause == cause.GPUError.String()
+		if stopped := d.Verdict == diagnose.Stopped; stopped != (c.want != "") {
+			t.Errorf("%s: the verdict is %s: %s", name, d.Verdict, d.Headline)
+		}
 		switch {
 		case c.want == "" && found:
 			t.Errorf("%s: %+v", name, d.Findings[0])
@@ -45,6 +49,8 @@ func TestGPUError(t *testing.T) {
 			t.Errorf("%s: %s, findings %+v", name, d.Verdict, d.Findings)
 		case found && !strings.Contains(d.Findings[0].Title, c.want):
 			t.Errorf("%s: the title is %q", name, d.Findings[0].Title)
+		case found && strings.HasPrefix(d.Findings[0].Changes[0].Text, "Drain") != (c.code != 31):
+			t.Errorf("%s: the first change is %q", name, d.Findings[0].Changes[0].Text)
 		case found && (d.Findings[0].Share < 0.38 || d.Findings[0].Share > 0.4):
 			t.Errorf("%s: its share is %v, want 0.39", name, d.Findings[0].Share)
 		}

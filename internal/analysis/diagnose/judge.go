@@ -25,6 +25,10 @@ const (
 
 // judge finds the verdict, if the evidence allows one.
 func (a *analysis) judge(d *Diagnosis) {
+	if a.stopped {
+		d.Verdict = Stopped // as is a hang that it causes
+		return
+	}
 	if len(a.hangs) > 0 {
 		d.Verdict = Hung // whatever else is in doubt
 		return

@@ -94,6 +94,7 @@ type analysis struct {
 	stages   *collectives.Pipeline // that wait for each other in communication; nil: it is not that
 	bubbled  uint64                // ns of exposed communication: they wait for one that works
 	hangs    []collectives.Hang    // at the end of the recording
+	stopped  bool                  // a GPU did, see gpuError
 	topology *topology.Summary     // nil: not known
 	within   timeline.Span         // what is broken down: the window without the program's start and end
 	inStep   stepCalls             // what is called in each iteration

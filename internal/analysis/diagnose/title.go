@@ -218,6 +218,8 @@ func (a *analysis) headline(d *Diagnosis) string {
 	switch {
 	case d.Verdict == Hung:
 		return hungHeadline(d)
+	case d.Verdict == Stopped:
+		return stoppedHeadline(d)
 	case a.total.Time == 0 && !a.seen():
 		return "Nothing was recorded of what the program did."
 	case d.Verdict == NotEnough:

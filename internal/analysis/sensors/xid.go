@@ -31,6 +31,9 @@ var xids = map[int]xid{
 // XidMeaning says what an error of a GPU means; "" where that is not known here.
 func XidMeaning(code int) string { return xids[code].meaning }
 
+// OfProgram reports whether an error is as a rule one of the program's own.
+func OfProgram(code int) bool { return code == 13 || code == 31 || code == 43 }
+
 // Concerns reports whether an error can have stopped a program that uses these GPUs (by index): it was the program's
 // work, or the whole GPU failed.
 func Concerns(x *recording.Xid, used map[int]bool) bool {
