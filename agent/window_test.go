@@ -54,8 +54,8 @@ func steps(t *testing.T, p *player) {
 	}
 }
 
-// TestPeriodIsShortened: the next window comes by a period that was shortened while it was waited for, and not by the one
-// that held when the last window ended.
+// TestPeriodIsShortened: the next window comes by a period that was shortened while it was waited for, and not by the
+// one that held when the last window ended.
 func TestPeriodIsShortened(t *testing.T) {
 	p := play(t, settings{mode: modeWindows, on: 20 * time.Millisecond, period: time.Hour}, busy, replay)
 	p.proceed()
@@ -236,8 +236,8 @@ func TestEndThatIsWantedNoMore(t *testing.T) {
 	p.quit()
 }
 
-// TestSignalsChosenAnew: where a new daemon chooses other signals to hold threads by, the agent asks for the gates anew,
-// and does not rely on those of before.
+// TestSignalsChosenAnew: where a new daemon chooses other signals to hold threads by, the agent asks for the gates
+// anew, and does not rely on those of before.
 func TestSignalsChosenAnew(t *testing.T) {
 	set := settings{mode: modeOff, on: 20 * time.Millisecond, period: 40 * time.Millisecond, deadline: time.Minute}
 	p := play(t, set, busy, "launch 1; ssync stream=1; wait")

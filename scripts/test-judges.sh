@@ -9,7 +9,9 @@ cd "$ROOT"
 use_go
 
 venv=$ROOT/build/judges
-wanted="HolisticTraceAnalysis==0.5.0 perfetto==0.59.1 duckdb==2.0.0 pyarrow pandas<3 polars chdb==4.4.0 msgspec pyzmq pydantic cloudpickle" # HolisticTraceAnalysis 0.5.0 does what pandas 3 refuses
+# HolisticTraceAnalysis 0.5.0 does what pandas 3 refuses. The second line is what the engines' own encoders import.
+wanted="HolisticTraceAnalysis==0.5.0 perfetto==0.59.1 duckdb==2.0.0 pyarrow pandas<3 polars chdb==4.4.0"
+wanted="$wanted msgspec pyzmq pydantic cloudpickle"
 ! command -v java >/dev/null 2>&1 || wanted="$wanted pyspark"
 if [ "$(cat "$venv/complete" 2>/dev/null)" != "$wanted" ]; then
 	say "installing $wanted into $venv"

@@ -25,8 +25,8 @@ them, or a folder, are the ranks of one program: one report covers all, and show
     inferscope analyze traces/
     inferscope analyze host-a.isc host-b.isc
 
-Recordings of several hosts, made at the same time, are joined: the offsets between their clocks are estimated
-from the collective operations of their ranks and shown with their error. Requests, sensors and pressure are left out then.
+Recordings of several hosts, made at the same time, are joined: the offsets between their clocks are estimated from
+the collective operations of their ranks and shown with their error. Requests, sensors and pressure are left out then.
 
 The format is chosen as report does.`
 
@@ -98,7 +98,8 @@ func (g *global) load(ctx context.Context, paths []string) (*recording.Recording
 	if in, err := archive.Inspect(paths[0], false); err == nil && in.Manifest.State != archive.Complete {
 		fmt.Fprintf(
 			g.stderr,
-			"inferscope: warning: this recording was not finished: it ends with its last complete part; %d files of the next part are lost\n",
+			"inferscope: warning: this recording was not finished: it ends with its last complete part; "+
+				"%d files of the next part are lost\n",
 			len(in.Unfinished),
 		)
 	}

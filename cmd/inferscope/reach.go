@@ -77,7 +77,8 @@ func (c *connection) find(ctx context.Context, f *reportFlags) error {
 	if err == nil && wanted == uint32(f.pid) {
 		c.pid = pid
 		if f.pid != 0 && uint32(f.pid) != pid {
-			fmt.Fprintf(c.g.stderr, "inferscope: pid %d belongs to target %d: the whole target is covered\n", f.pid, pid)
+			fmt.Fprintf(c.g.stderr,
+				"inferscope: pid %d belongs to target %d: the whole target is covered\n", f.pid, pid)
 		}
 		return nil
 	}

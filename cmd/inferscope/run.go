@@ -166,7 +166,8 @@ func (g *global) trailing(cmd *cobra.Command, f *runFlags, args []string) []stri
 	}
 	fmt.Fprintf(
 		g.stderr,
-		"inferscope: --report at the end is taken as inferscope's; write `inferscope run -- %s ...` if it belongs to the program\n",
+		"inferscope: --report at the end is taken as inferscope's; write `inferscope run -- %s ...` if it belongs to "+
+			"the program\n",
 		args[0],
 	)
 	return args

@@ -33,7 +33,8 @@ func (g *global) attach(j *job) (*watcher, error) {
 		if j.flags.gpu != "" || j.flags.cupti != "" || j.flags.traceMB != "" || j.flags.sampleHz != "" {
 			fmt.Fprintf(
 				g.stderr,
-				"inferscope: warning: the daemon on %s has settings of its own: --gpu, --cupti, --trace-size-mb and --cpu-sampling-frequency-hz are ignored\n",
+				"inferscope: warning: the daemon on %s has settings of its own: --gpu, --cupti, --trace-size-mb and "+
+					"--cpu-sampling-frequency-hz are ignored\n",
 				g.socket,
 			)
 		}

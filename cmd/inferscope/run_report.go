@@ -155,7 +155,8 @@ func (g *global) ended(j *job, s unix.WaitStatus) {
 	case j.starved:
 		fmt.Fprintf(
 			g.stderr,
-			"inferscope: %s was killed by SIGKILL, and the kernel reported an OOM kill meanwhile: it ran out of memory\n",
+			"inferscope: %s was killed by SIGKILL, and the kernel reported an OOM kill meanwhile: "+
+				"it ran out of memory\n",
 			name,
 		)
 	case s.Signaled():

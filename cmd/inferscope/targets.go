@@ -46,7 +46,8 @@ func (g *global) targets(cmd *cobra.Command, asJSON bool) error {
 	if len(targets) == 0 {
 		fmt.Fprintln(
 			g.stderr,
-			"inferscope: the daemon watches no process; inferscope ps lists those that use a GPU, inferscope attach PID adds one",
+			"inferscope: the daemon watches no process; inferscope ps lists those that use a GPU, "+
+				"inferscope attach PID adds one",
 		)
 		return nil
 	}

@@ -54,8 +54,8 @@ func topCommand(g *global) *cobra.Command {
 		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return g.top(cmd.Context(), &f) },
 	}
-	cmd.Flags().
-		DurationVar(&f.every, "every", 2*time.Second, "refresh interval; longer if refreshing takes more than a tenth of a CPU")
+	cmd.Flags().DurationVar(&f.every, "every", 2*time.Second,
+		"refresh interval; longer if refreshing takes more than a tenth of a CPU")
 	cmd.Flags().BoolVar(&f.once, "once", false, "print one table and end")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd

@@ -41,8 +41,8 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 		&f.budget,
 		"overhead-budget",
 		100*gpu.DefaultBudget,
-
-		"maximum overhead of a program in percent of its time: it is measured, and the most expensive source is reduced first; 0: no measurement, every source at full detail",
+		"maximum overhead of a program in percent of its time: it is measured, and the most expensive source is "+
+			"reduced first; 0: no measurement, every source at full detail",
 	)
 	set.BoolVar(&f.noInject, "no-inject", false, "never load the agent: no GPU activity, launches by probes")
 	set.StringVar(

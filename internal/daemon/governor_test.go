@@ -138,8 +138,8 @@ func TestPinLevels(t *testing.T) {
 	}
 }
 
-// TestPinsAreListed: what is listed are all levels of all sources that the governor has, each of them understood up to its
-// comma, as scripts/bench-levels.sh hands them over.
+// TestPinsAreListed: what is listed are all levels of all sources that the governor has, each of them understood up to
+// its comma, as scripts/bench-levels.sh hands them over.
 func TestPinsAreListed(t *testing.T) {
 	sources := []overhead.Source{
 		&levelSource{fakeSource: fakeSource{name: "scheduling"}},

@@ -89,9 +89,9 @@ func Run(ctx context.Context, cfg Config, logger *zap.Logger) error {
 	return cfg.serve(ctx, d, tally, listener, logger)
 }
 
-// runUnlessDone waits for f to return and returns true, or returns false when ctx is done while f goes on until the process
-// ends. Loading the BPF programs takes a second of CPU, which can be minutes on a busy host; what was loaded is removed
-// with the process.
+// runUnlessDone waits for f to return and returns true, or returns false when ctx is done while f goes on until the
+// process ends. Loading the BPF programs takes a second of CPU, which can be minutes on a busy host; what was loaded
+// is removed with the process.
 func runUnlessDone(ctx context.Context, f func() error) (done bool, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- f() }()

@@ -124,7 +124,8 @@ type Pressure struct {
 	MemoryStall uint64            `json:"memory_stall_ns,omitempty"`   // memory.pressure some total so far, in ns
 	MajorFaults uint64            `json:"major_faults,omitempty"`      // of the target's processes so far
 	RemotePages map[string]uint64 `json:"numa_pages,omitempty"`        // pages by NUMA node, as numa_maps counts them
-	// FreeCPU is the time so far of the host's CPUs that nobody took, or only programs of lower priority, in ns; 0: not known.
+	// FreeCPU is the time of the host's CPUs so far that nobody took, or only programs of lower priority, in ns; 0: not
+	// known.
 	FreeCPU uint64 `json:"free_cpu_ns,omitempty"`
 	GPUNode int    `json:"gpu_node"` // NUMA node of the GPU; -1: not known
 }

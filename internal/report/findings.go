@@ -205,7 +205,9 @@ func wideText(f *diagnose.Finding) string {
 
 // verb does not say that time is lost where the GPU works, or where there is nothing to do: that time does not go away.
 func verb(f *diagnose.Finding) string {
-	if c, _, ok := cause.ByKey(f.Cause); ok && c.ID != cause.Hang && c.ID != cause.GPUError && (c.ID.Busy() || c.ID == cause.NoWork) {
+	c, _, ok := cause.ByKey(f.Cause)
+	still := c.ID == cause.Hang || c.ID == cause.GPUError
+	if ok && !still && (c.ID.Busy() || c.ID == cause.NoWork) {
 		return "is about "
 	}
 	return "costs "

@@ -117,7 +117,8 @@ func xidText(x *recording.Xid, from uint64) string {
 	}
 	return fmt.Sprintf(
 		"The driver reported Xid %d%s of %s%s, %s into the window: %s",
-		x.Code, xidMeaning(x.Code), xidPlace(x.GPU, x.Bus), whose, format.Span(x.TS-min(x.TS, from)), format.Clean(x.Text),
+		x.Code, xidMeaning(x.Code), xidPlace(x.GPU, x.Bus), whose, format.Span(x.TS-min(x.TS, from)),
+		format.Clean(x.Text),
 	)
 }
 

@@ -157,28 +157,36 @@ func TestCounts(t *testing.T) {
 				)
 			}
 			delete(done, "cuCtxGetCurrent")
-			seen := make(map[string]int)
+			demandExact(t, calls, done)
 			for _, call := range calls {
-				seen[call.Name]++
-				if want := done[call.Name].result; call.Timed && call.Result != want {
-					t.Fatalf("%s returned %d, seen as %d", call.Name, want, call.Result)
-				}
 				if diff := cmp.Diff(expected(call.Name, c.zero), arguments(call)); diff != "" {
 					t.Fatalf("%s (-want +got):\n%s", call.Name, diff)
 				}
 			}
-			for name, a := range done {
-				if seen[name] != a.count {
-					t.Errorf("%s was called %d times and seen %d times", name, a.count, seen[name])
-				}
-				delete(seen, name)
-			}
-			if len(seen) > 0 {
-				t.Errorf("seen but never called: %v", seen)
-			}
-			t.Logf("%d calls of %d functions seen exactly", len(calls), len(done))
 		})
 	}
+}
+
+// demandExact demands that probes saw each call that the caller made, with its result, and no other.
+func demandExact(t *testing.T, calls []cuda.Call, done map[string]answer) {
+	t.Helper()
+	seen := make(map[string]int)
+	for _, call := range calls {
+		seen[call.Name]++
+		if want := done[call.Name].result; call.Timed && call.Result != want {
+			t.Fatalf("%s returned %d, seen as %d", call.Name, want, call.Result)
+		}
+	}
+	for name, a := range done {
+		if seen[name] != a.count {
+			t.Errorf("%s was called %d times and seen %d times", name, a.count, seen[name])
+		}
+		delete(seen, name)
+	}
+	if len(seen) > 0 {
+		t.Errorf("seen but never called: %v", seen)
+	}
+	t.Logf("%d calls of %d functions were seen", len(calls), len(done))
 }
 
 // arguments leaves of a call what the script determines.

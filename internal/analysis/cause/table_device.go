@@ -247,16 +247,16 @@ func errorRows() []Cause {
 	return []Cause{
 		{
 			ID: GPUError, Key: "gpu-error", Title: "a GPU stopped working after an error", Group: OnGPU,
-			Means: "The driver reported an error (Xid), and the GPU did nothing more for the program. CUDA calls of a " +
-				"process whose context has failed return an error at once, until the process is restarted.",
+			Means: "The driver reported an error (Xid), and the GPU did nothing more for the program. CUDA calls of " +
+				"a process whose context has failed return an error at once, until the process is restarted.",
 			Proves: "A message of the driver in the kernel's log that names the program, or an error of the whole " +
 				"GPU. No kernel or copy began between it and the end of the recording.",
 			Refutes: "Work that began after the error; an error in the work of another process.",
 			Changes: []Change{
 				{
 					onHost,
-					"Drain the machine, look at what the driver says, reset the GPU, and replace it if the error comes " +
-						"back: Xid 48, 63, 64, 74, 79, 92, 94, 95, 119, 120 and 154 are of the hardware or the driver",
+					"Drain the machine, look at what the driver says, reset the GPU, and replace it if the error " +
+						"comes back: Xid 48, 63, 64, 74, 79, 92, 94, 95, 119, 120 and 154 are of the hardware or the driver",
 					"dmesg | grep Xid\nnvidia-smi -q -d ECC,ROW_REMAPPER\nsudo nvidia-smi --gpu-reset -i 0",
 				},
 				{

@@ -40,7 +40,8 @@ func TestTimesWithTwiceTheBatch(t *testing.T) {
 	} {
 		r, by := d.times(test.s)
 		if math.Abs(r.Low-test.low) > 0.01 || math.Abs(r.High-test.high) > 0.01 || by != test.by {
-			t.Errorf("%s: %.3f to %.3f by %d, want %.2f to %.2f by %d", test.of, r.Low, r.High, by, test.low, test.high, test.by)
+			t.Errorf("%s: %.3f to %.3f by %d, want %.2f to %.2f by %d",
+				test.of, r.Low, r.High, by, test.low, test.high, test.by)
 		}
 	}
 	d.device = &recording.Device{}
@@ -51,7 +52,8 @@ func TestTimesWithTwiceTheBatch(t *testing.T) {
 
 // TestTimesOfOtherGrids: a kernel whose time is known with another grid takes as long as that says.
 func TestTimesOfOtherGrids(t *testing.T) {
-	d := doubling{device: &h200, kernels: []recording.Kernel{{Name: "softmax"}, {Name: "gemm"}}, shapes: map[shape]*moments{}}
+	kernels := []recording.Kernel{{Name: "softmax"}, {Name: "gemm"}}
+	d := doubling{device: &h200, kernels: kernels, shapes: map[shape]*moments{}}
 	truth := func(blocks uint64) float64 { return 5000 + 40*float64(blocks) }
 	for kernel := range int32(2) {
 		for _, n := range []uint64{150, 300} {

@@ -50,7 +50,7 @@ const (
 	// CommunicationBound: GPUs exchange data, or wait for each other, for a third of the time or more.
 	CommunicationBound Verdict = "communication-bound"
 	Hung               Verdict = "hung"     // some ranks wait in a collective for one that has not come up to the end
-	Stopped            Verdict = "stopped"  // a GPU did nothing more for the program after an error that the driver reported
+	Stopped            Verdict = "stopped"  // a GPU did nothing more after an error that the driver reported
 	Balanced           Verdict = "balanced" // the GPU works for most of the time, and waits for some
 	Idle               Verdict = "idle"     // nobody asks for anything
 	CPUOnly            Verdict = "cpu-only" // the target uses no GPU: the answer is about its main thread
@@ -162,8 +162,8 @@ type Gain struct {
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
 	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own
-	// CPUs is how many CPUs workers take on average with the change, CPUsNow how many they took; FreeCPUs is how many of
-	// the host were free beside, nil where that is not known.
+	// CPUs is how many CPUs workers take on average with the change, CPUsNow how many they took; FreeCPUs is how many
+	// of the host were free beside, nil where that is not known.
 	CPUs     float64  `json:"cpus,omitempty"`
 	CPUsNow  float64  `json:"cpus_now,omitempty"`
 	FreeCPUs *float64 `json:"free_cpus,omitempty"`

@@ -127,7 +127,7 @@ type Row struct {
 	ByPrefill    uint64     `json:"stalled_prefill_ns,omitempty"` // of this, in gaps at whose end another request had its first token
 	Engine       *EngineRow `json:"engine,omitempty"`             // absent where the engine's request is not known
 	Retry        uint32     `json:"retry,omitempty"`              // how often it was sent before
-	Prompt       string     `json:"prompt,omitempty"`             // its beginning, redacted; absent where content was not captured
+	Prompt       string     `json:"prompt,omitempty"`             // its beginning, redacted; absent unless content was captured
 	Answer       string     `json:"answer,omitempty"`             // likewise
 }
 

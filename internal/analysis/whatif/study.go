@@ -34,10 +34,11 @@ type Study struct {
 	recorder recorder
 	apart    *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
 	wakes    map[thread]wakeUps
-	uneven   float64  // see missed
-	torch    bool     // PyTorch's operators run in the program
-	cpus     int      // of the host; 0: not known, or it is not known when threads ran
-	free     *float64 // how many CPUs of the host nobody took on average, or only programs of lower priority; nil: not known
+	uneven   float64 // see missed
+	torch    bool    // PyTorch's operators run in the program
+	cpus     int     // of the host; 0: not known, or it is not known when threads ran
+	// how many CPUs of the host nobody took on average, or only programs of lower priority; nil: not known
+	free *float64
 }
 
 // part is a stretch of time in which all was seen.

@@ -18,8 +18,8 @@ const (
 
 // missed is how much longer the steps that were replayed would have taken together, ns, had they been as long on
 // average as those of the whole recording, which are timed outside of windows too; below 0: shorter. 0 where steps are
-// alike, so that the difference is the observer's, and where too few are known. Steps longer than all that were replayed
-// are left out: what they are longer by may be something else.
+// alike, so that the difference is the observer's, and where too few are known. Steps longer than all that were
+// replayed are left out: what they are longer by may be something else.
 func (s *Study) missed(windows *observer.Effect) float64 {
 	if windows == nil {
 		return 0

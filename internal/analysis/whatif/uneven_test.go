@@ -9,9 +9,9 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// TestStepsThatWindowsMiss: windows hold 8 of 120 steps that sleep, while steps that are timed all the time show that 24
-// of 120 do. A prediction is that of the program, not of the windows. Of steps that are alike the difference is what
-// windows add.
+// TestStepsThatWindowsMiss: windows hold 8 of 120 steps that sleep, while steps that are timed all the time show that
+// 24 of 120 do. A prediction is that of the program, not of the windows. Of steps that are alike the difference is
+// what windows add.
 func TestStepsThatWindowsMiss(t *testing.T) {
 	const usual, nap = 2 * ms, 10 * ms
 	sleeps := func(every, long uint64) func(int) uint64 {

@@ -14,8 +14,8 @@ const hasteNice = -10
 // a target asks for, its thread is in front for no more than half of the time.
 const longestHaste = time.Second
 
-// haste is the better niceness that an agent's thread has for a moment. Threads that it makes do not inherit it. It ends
-// with the gates, or with the agent where the daemon was killed.
+// haste is the better niceness that an agent's thread has for a moment. Threads that it makes do not inherit it. It
+// ends with the gates, or with the agent where the daemon was killed.
 type haste struct {
 	tid    int             // 0: it has none
 	before *unix.SchedAttr // what it had

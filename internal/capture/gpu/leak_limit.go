@@ -58,8 +58,10 @@ func (s *Source) giveUp(q *session) {
 // leaving says what windows have left so far, where that is worth a word.
 func (q *session) leaving() string {
 	if q.leak.onTrial() {
-		return fmt.Sprintf("no window opens for %s, to see whether windows make this process grow or it grows by itself",
-			time.Duration(q.leak.trial.length).Round(time.Second))
+		return fmt.Sprintf(
+			"no window opens for %s, to see whether windows make this process grow or it grows by itself",
+			time.Duration(q.leak.trial.length).Round(time.Second),
+		)
 	}
 	if left := q.leak.left(); left >= sayLeft {
 		said := fmt.Sprintf(

@@ -123,8 +123,8 @@ func sleepsAtGate(pid uint32, tid int) bool {
 		regexp.MustCompile(fmt.Sprintf(`^%d 0x[0-9a-f]+ 0x0 `, unix.SYS_FUTEX)).Match(call)
 }
 
-// TestHeldWithoutCPU: a thread that is held gets no CPU before the gate has opened, closed and opened again. It counts as
-// held for as long as it could not have gone on.
+// TestHeldWithoutCPU: a thread that is held gets no CPU before the gate has opened, closed and opened again. It counts
+// as held for as long as it could not have gone on.
 func TestHeldWithoutCPU(t *testing.T) {
 	var got collector
 	s, p, v, _ := startLooking(t, &got)
@@ -173,8 +173,8 @@ func TestHeldWithoutCPU(t *testing.T) {
 	}
 }
 
-// TestAgentsThreadIsInFront: while threads are held for it the agent's thread goes before others, and no longer: not when
-// the gates are gone either.
+// TestAgentsThreadIsInFront: while threads are held for it the agent's thread goes before others, and no longer: not
+// when the gates are gone either.
 func TestAgentsThreadIsInFront(t *testing.T) {
 	var got collector
 	s, _, _, tid := startLooking(t, &got)

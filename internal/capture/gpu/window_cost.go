@@ -24,9 +24,9 @@ const (
 	maxSamples = 24            // windows that are remembered
 	minSamples = 6             // windows before anything is said
 	longestOn  = 3_000_000_000 // ns: a longer span is that of an idle process, or no window
-	// recordTime is what a record of the GPU takes of the process's time, ns. Windows of llama-server with 31,000 to
-	// 37,000 kernels of graphs took 62 to 82 ms each, with 29,000 launched ones 54 ms, of which 13 ms were the way in and
-	// out (H200, CUPTI 13.0, one stream).
+	// recordTime is what a record of the GPU takes of the process's time, ns. Windows of llama-server took 71 ± 8 ms with
+	// 34,657 kernels of graphs and 71 ± 12 ms with 28,557 launched ones, 13 ms of that to enter and leave (H200, CUPTI
+	// 13.0, test/gpu/server_cost.py).
 	recordTime = 1700
 )
 

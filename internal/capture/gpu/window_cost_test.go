@@ -87,7 +87,8 @@ func TestMeterPredictsWhatItDoesNotKnow(t *testing.T) {
 		t.Errorf("%d windows: %+v, want the predicted 5 ms", minSamples-1, got)
 	}
 	idle := program{each: 3e9, dice: dice()}
-	if got := idle.run(30).cost(10 * time.Millisecond); got.known || got.window.Round(time.Microsecond) != 2*time.Millisecond {
+	got := idle.run(30).cost(10 * time.Millisecond)
+	if got.known || got.window.Round(time.Microsecond) != 2*time.Millisecond {
 		t.Errorf("an idle program: %+v, want the predicted 2 ms", got)
 	}
 }

@@ -533,7 +533,8 @@ func TestWindows(t *testing.T) {
 		case 1:
 			seen++
 			if got := w.last(event.Memory).Args[0]; got != at {
-				t.Errorf("after call %d, which was seen, %d bytes are said to be allocated, want %d", seen+missed, got, at)
+				t.Errorf("after call %d, which was seen, %d bytes are said to be allocated, want %d",
+					seen+missed, got, at)
 			}
 		default:
 			t.Fatalf("one call was counted %d times", after-before)

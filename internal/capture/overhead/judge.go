@@ -34,7 +34,9 @@ const (
 
 // judge says what w pays for watching, and whether that is known well enough.
 func (g *Governor) judge(w *watched, now uint64) verdict {
-	v, predicted := g.forecast(w), g.forecast(w)
+	predicted := g.forecast(w)
+	v := predicted
+	v.costs = slices.Clone(predicted.costs) // which what was measured replaces
 	if w.known < 2 && !g.far(w) {
 		v.why = "it has just begun"
 		return v

@@ -264,7 +264,8 @@ func TestWindowsAreSeenByAllSources(t *testing.T) {
 	}
 }
 
-// TestDearWindowsBecomeRarer: within seconds, by what they are predicted to cost, and they stay so while they cost that.
+// TestDearWindowsBecomeRarer: windows that are predicted to cost too much are made rarer within seconds, and stay so
+// while they cost that.
 func TestDearWindowsBecomeRarer(t *testing.T) {
 	other := newSource("cuda calls", 0.001)
 	w := newWorld(3, other)

@@ -22,8 +22,10 @@ var builtin = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\b(?:proxy-)?authorization["']?\s*[:=]\s*["']?(?:[a-z]+\s+)?[^\s"']+`),
 	regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+[a-z0-9._~+/=-]{8,}`),
 	regexp.MustCompile(`(?i)\b(?:set-)?cookie["']?\s*:[^\n]*`),
-	regexp.MustCompile(`(?i)[\w-]*(?:api[-_ ]?key|secret|token|passw(?:or)?d|passphrase)["']?\s*(?:[:=]|\bis\b)\s*["']?[^\s"',;]+`),
-	regexp.MustCompile(`\b(?:sk|pk|rk|hf|gh[opsur]|github_pat|glpat|xox[abeprs]|AIza|AKIA|ASIA|eyJ)[-_A-Za-z0-9.]{12,}`),
+	regexp.MustCompile(`(?i)[\w-]*(?:api[-_ ]?key|secret|token|passw(?:or)?d|passphrase)["']?` +
+		`\s*(?:[:=]|\bis\b)\s*["']?[^\s"',;]+`),
+	regexp.MustCompile(
+		`\b(?:sk|pk|rk|hf|gh[opsur]|github_pat|glpat|xox[abeprs]|AIza|AKIA|ASIA|eyJ)[-_A-Za-z0-9.]{12,}`),
 	regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*`),
 	regexp.MustCompile(`[\pL\pN._%+-]+@[\pL\pN-]+(?:\.[\pL\pN-]+)+`),
 	regexp.MustCompile(`\+?\pN(?:[ ./()-]{0,2}\pN){7,}`),

@@ -160,7 +160,10 @@ func (s *Source) Losses() []loss.Loss {
 		{Reason: loss.RequestsLost, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST), Where: "transfers", Detail: "reads and writes, for want of room in their ring"},
 		{Reason: loss.RequestsLost, Count: ends, Where: "ends", Detail: "ends of requests, because reads or writes were lost: they end as unbounded"},
 		{Reason: loss.RequestsLost, Count: left, Where: "requests", Detail: fmt.Sprintf("requests, because no more than %d are kept", maxRequests)},
-		{Reason: loss.RequestsLost, Count: texts, Where: "content", Detail: fmt.Sprintf("prompts and answers of requests, because no more than %d MiB of them are kept", maxText>>20)},
+		{
+			Reason: loss.RequestsLost, Count: texts, Where: "content",
+			Detail: fmt.Sprintf("prompts and answers of requests, because no more than %d MiB of them are kept", maxText>>20),
+		},
 		{Reason: loss.RequestsLost, Count: dropped, Where: "connections", Detail: fmt.Sprintf("connections, because no more than %d are followed", maxConns)},
 		{Reason: loss.RequestsLost, Count: cut, Where: "engine messages", Detail: "messages of an engine's steps, which are too long to be read"},
 		{Reason: loss.RequestsLost, Count: unkept, Where: "engine", Detail: "steps or requests of engines, because there were too many"},

@@ -30,8 +30,8 @@ func busyStatus() api.Status {
 		{Target: 10, Budget: 0.03, Total: recording.Cost{Share: 0.05, Low: 0.04, High: 0.06, Basis: "measured"}},
 	}
 	s.Sensors = []recording.Sensor{{
-		UUID: "GPU-a", Power: 540_500, Temperature: 61, SMClock: 1755, MemoryClock: 2619, Reasons: 0x40, Utilization: 98,
-		MemoryUsed: 5 << 30, MemoryTotal: 80 << 30,
+		UUID: "GPU-a", Power: 540_500, Temperature: 61, SMClock: 1755, MemoryClock: 2619, Reasons: 0x40,
+		Utilization: 98, MemoryUsed: 5 << 30, MemoryTotal: 80 << 30,
 	}}
 	s.Xids = []recording.XidCount{{Bus: "0000:65:00", Code: 31, Count: 3}}
 	return s

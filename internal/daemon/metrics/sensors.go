@@ -28,7 +28,8 @@ func describeSensors() sensorDescriptions {
 		memoryUsed:   d("gpu_memory_used_bytes", "Memory of the GPU that is in use, by all processes."),
 		memoryTotal:  d("gpu_memory_total_bytes", "Memory of the GPU."),
 		clockLimited: d("gpu_clock_limited", "1 while clocks are low for this reason, else 0.", "reason"),
-		ecc:          d("gpu_ecc_uncorrected_errors_total", "Memory errors that could not be corrected, since the driver was loaded."),
+		ecc: d("gpu_ecc_uncorrected_errors_total",
+			"Memory errors that could not be corrected, since the driver was loaded."),
 		xids: prometheus.NewDesc("inferscope_gpu_xid_errors_total",
 			"Errors of GPUs (Xid) in the kernel's log, since a program that uses a GPU was first watched.",
 			[]string{"gpu", "pci", "code"}, nil),
@@ -55,7 +56,8 @@ func (d *sensorDescriptions) collect(
 		s := &samples[i]
 		gpu, uuid := strconv.Itoa(s.GPU), clean(s.UUID)
 		gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{gpu, uuid}, labels...)...)
+			labels = append([]string{gpu, uuid}, labels...)
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 		}
 		known := func(desc *prometheus.Desc, v float64) {
 			if v != 0 {

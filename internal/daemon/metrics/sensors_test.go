@@ -21,7 +21,9 @@ func TestSensorsHaveTheirMetrics(t *testing.T) {
 			},
 			{GPU: 1, UUID: "GPU-b"},
 		}
-		s.Xids = []recording.XidCount{{GPU: 0, Bus: "0000:65:00", Code: 31, Count: 3}, {GPU: -1, Bus: "0000:66:00", Code: 79, Count: 1}}
+		s.Xids = []recording.XidCount{
+			{GPU: 0, Bus: "0000:65:00", Code: 31, Count: 3}, {GPU: -1, Bus: "0000:66:00", Code: 79, Count: 1},
+		}
 		return s
 	})
 	want := `

@@ -275,8 +275,8 @@ func TestEndedTargetsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestFreeCPUs: time that nobody took is free, and that of programs of lower priority; nothing is known of a target that
-// goes before others.
+// TestFreeCPUs: time that nobody took is free, and that of programs of lower priority; nothing is known of a target
+// that goes before others.
 func TestFreeCPUs(t *testing.T) {
 	stat := func(nice string) string {
 		return "7 (a b) S 1 7 7 0 -1 0 0 0 3 0 0 0 0 0 20 " + nice + " 1 0 500 0 0\n"
