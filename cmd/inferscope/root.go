@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/format/manpage"
 	"github.com/inferscope/inferscope/internal/recording/memlimit"
 )
 
@@ -108,7 +109,7 @@ func rootCommand(g *global) *cobra.Command {
 		topCommand(g),
 		versionCommand(g),
 	)
-	addMan(cmd)
+	manpage.Add(cmd)
 	for _, c := range cmd.Commands() {
 		c.Args = asUsage(c.Args)
 		switch c.Name() {

@@ -21,6 +21,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/fleet"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/format/manpage"
 	"github.com/inferscope/inferscope/internal/format/version"
 )
 
@@ -158,7 +159,7 @@ func command(p process) *cobra.Command {
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	f.register(cmd.Flags(), p.environ)
 	cmd.AddCommand(candidates(p), examine(p, &f))
-	addMan(cmd)
+	manpage.Add(cmd)
 	return cmd
 }
 

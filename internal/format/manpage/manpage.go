@@ -1,6 +1,7 @@
 //go:build man
 
-package main
+// Package manpage writes the man pages of the programs when a package is built (-tags man).
+package manpage
 
 import (
 	"os"
@@ -11,8 +12,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// addMan adds the command that writes man pages into a folder; it is in no program that is installed.
-func addMan(root *cobra.Command) {
+// Add adds the hidden command that writes man pages into a folder. Installed programs do not have it.
+func Add(root *cobra.Command) {
 	root.AddCommand(&cobra.Command{
 		Use:    "__man DIR",
 		Hidden: true,
