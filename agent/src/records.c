@@ -34,41 +34,49 @@ static int timed(struct agent_slot *s, uint64_t start, uint64_t end)
 	return 1;
 }
 
+static int copy_kinds(uint8_t copy, uint8_t from, uint8_t to, uint8_t flags)
+{
+	return copy | from << 8 | to << 16 | (flags & COPY_ASYNC) << 24;
+}
+
+/* The fields that records of kernels, copies and sets of memory share: each has them at other offsets. */
+#define OPERATION(s, event, r)                                                                                         \
+	do {                                                                                                           \
+		(s)->kind = (event);                                                                                   \
+		(s)->tid = (r)->stream;                                                                                \
+		(s)->func = place((r)->device, (r)->context);                                                          \
+		(s)->args[0] = (r)->correlation | (uint64_t)(r)->graph << 32;                                          \
+		(s)->args[1] = (r)->graph_node;                                                                        \
+	} while (0)
+
+/* The fields that both kinds of copies share. */
+#define COPY(s, r, from, to)                                                                                           \
+	do {                                                                                                           \
+		OPERATION(s, EVENT_COPY, r);                                                                           \
+		(s)->ret = copy_kinds((r)->copy, (r)->source, (r)->destination, (r)->flags);                           \
+		(s)->args[2] = (r)->bytes;                                                                             \
+		(s)->args[3] = (from) | (uint64_t)(to) << 32;                                                          \
+	} while (0)
+
 static int kernel(struct agent_slot *s, const struct kernel_record *r)
 {
 	struct agent_slot about = { .dur = r->registers | (uint64_t)(uint32_t)r->static_shared << 32, .ts = r->local };
 
 	if (!timed(s, r->start, r->end))
 		return 0;
-	s->kind = EVENT_KERNEL;
-	s->tid = r->stream;
-	s->func = place(r->device, r->context);
+	OPERATION(s, EVENT_KERNEL, r);
 	s->ret = (int32_t)name_id(r->name, &about);
-	s->args[0] = r->correlation | (uint64_t)r->graph << 32;
-	s->args[1] = r->graph_node;
 	s->args[2] = pack_grid((uint32_t)r->grid[0], (uint32_t)r->grid[1], (uint32_t)r->grid[2]);
 	s->args[3] =
 	    pack_block((uint32_t)r->block[0], (uint32_t)r->block[1], (uint32_t)r->block[2], (uint32_t)r->dynamic_shared);
 	return 1;
 }
 
-static int copy_kinds(uint8_t copy, uint8_t from, uint8_t to, uint8_t flags)
-{
-	return copy | from << 8 | to << 16 | (flags & COPY_ASYNC) << 24;
-}
-
 static int copy(struct agent_slot *s, const struct copy_record *r)
 {
 	if (!timed(s, r->start, r->end))
 		return 0;
-	s->kind = EVENT_COPY;
-	s->tid = r->stream;
-	s->func = place(r->device, r->context);
-	s->ret = copy_kinds(r->copy, r->source, r->destination, r->flags);
-	s->args[0] = r->correlation | (uint64_t)r->graph << 32;
-	s->args[1] = r->graph_node;
-	s->args[2] = r->bytes;
-	s->args[3] = r->device | (uint64_t)r->device << 32;
+	COPY(s, r, r->device, r->device);
 	return 1;
 }
 
@@ -76,14 +84,7 @@ static int peer(struct agent_slot *s, const struct peer_record *r)
 {
 	if (!timed(s, r->start, r->end))
 		return 0;
-	s->kind = EVENT_COPY;
-	s->tid = r->stream;
-	s->func = place(r->device, r->context);
-	s->ret = copy_kinds(r->copy, r->source, r->destination, r->flags);
-	s->args[0] = r->correlation | (uint64_t)r->graph << 32;
-	s->args[1] = r->graph_node;
-	s->args[2] = r->bytes;
-	s->args[3] = r->source_device | (uint64_t)r->destination_device << 32;
+	COPY(s, r, r->source_device, r->destination_device);
 	return 1;
 }
 
@@ -91,12 +92,8 @@ static int set(struct agent_slot *s, const struct set_record *r)
 {
 	if (!timed(s, r->start, r->end))
 		return 0;
-	s->kind = EVENT_SET;
-	s->tid = r->stream;
-	s->func = place(r->device, r->context);
+	OPERATION(s, EVENT_SET, r);
 	s->ret = r->memory;
-	s->args[0] = r->correlation | (uint64_t)r->graph << 32;
-	s->args[1] = r->graph_node;
 	s->args[2] = r->bytes;
 	s->args[3] = r->value;
 	return 1;
