@@ -22,7 +22,7 @@ var arm64 []byte //nolint:gochecknoglobals // written by the linker, never chang
 // FileName is what an image is called where a program is to load it by itself (CUDA_INJECTION64_PATH).
 const FileName = "libinferscope-agent.so"
 
-// ErrNoImage says that there is no agent for an architecture.
+// ErrNoImage means that there is no agent for an architecture.
 var ErrNoImage = errors.New("there is no agent for this architecture: GPU activity is recorded on amd64 and arm64 only")
 
 // Image returns a copy of the agent for an architecture, as Go calls it ("amd64",
@@ -37,7 +37,7 @@ func Image(goarch string) ([]byte, error) {
 	return nil, fmt.Errorf("agent for %s: %w", goarch, ErrNoImage)
 }
 
-// Layout says where things are in an image.
+// Layout describes where things are in an image.
 type Layout struct {
 	Params     int64  // offset in the file of struct agent_params (abi.h)
 	ParamsSize int64  // bytes of it

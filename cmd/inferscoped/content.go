@@ -33,7 +33,7 @@ func (f *contentFlags) content() (request.Content, error) {
 	return request.NewContent(f.bytes, f.redact)
 }
 
-// warnings says that content is kept, or why none is.
+// warnings reports that content is kept, or why none is.
 func (f *contentFlags) warnings(requests bool) []string {
 	switch {
 	case f.bytes == 0:

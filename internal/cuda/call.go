@@ -6,7 +6,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Decode says what e, an event of kind event.Call, did. It allocates nothing.
+// Decode reports what e, an event of kind event.Call, did. It allocates nothing.
 func (d *Decoder) Decode(e *event.Event) Call {
 	var c Call
 	d.DecodeTo(e, &c)

@@ -39,7 +39,7 @@ func exchange(name string, count, comm, stream slot) Row {
 	return r
 }
 
-// typed says which parameter is the enum ncclDataType_t.
+// typed declares which parameter is the enum ncclDataType_t.
 func (r Row) typed(param uint8) Row { r.Aux = slot{param, meansDataType}; return r }
 
 func countAt(param uint8) slot { return slot{param, meansCount} }

@@ -16,7 +16,7 @@ type Export struct {
 	Addr uint64 // whatever tells code locations of one file apart: a virtual address or a file offset
 }
 
-// Identity says which CUDA library a file is.
+// Identity describes which CUDA library a file is.
 type Identity struct {
 	Kind  Library
 	Major int // of libcudart: 11, 12, 13; 0 where it is not known, and for the driver
@@ -92,7 +92,7 @@ func runtimeMajor(soname string, has map[string]bool) int {
 // CUDA 13 has about 700 that the table knows; more come from a hostile file only.
 const maxPoints = 2048
 
-// Options says which functions to leave out.
+// Options describes which functions to leave out.
 type Options struct {
 	Hot      bool // probe also what is asked very often and says nothing (--all-calls)
 	Shadowed bool // probe also runtime functions whose driver call says as much: where no driver library is probed

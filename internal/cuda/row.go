@@ -34,13 +34,13 @@ func described(name string, s shape, stream uint8) Row {
 	return r
 }
 
-// made says that the first slot points to where the call puts its result.
+// made declares that the first slot points to where the call puts its result.
 func (r Row) made() Row { r.Deref = true; return r }
 
 // way gives a copy its direction.
 func (r Row) way(d Direction) Row { r.Direction = d; return r }
 
-// kind says which parameter is the enum cudaMemcpyKind.
+// kind declares which parameter is the enum cudaMemcpyKind.
 func (r Row) kind(param uint8) Row { r.Aux = slot{param, meansCopyKind}; return r }
 
 // each gives the size of an element in bytes.

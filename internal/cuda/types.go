@@ -54,7 +54,7 @@ const (
 	Unknown     Direction = "unknown"
 )
 
-// shape says how the probe lays out a call's arguments: enum call_shape of bpf/event.h.
+// shape describes how the probe lays out a call's arguments: enum call_shape of bpf/event.h.
 type shape uint8
 
 // The shapes.
@@ -69,7 +69,7 @@ const (
 	shapeCopy3D
 )
 
-// meaning says what a parameter is.
+// meaning describes what a parameter is.
 type meaning uint8
 
 // The meanings of parameters.

@@ -23,7 +23,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Selection says what of a store Download brings.
+// Selection describes what of a store Download brings.
 type Selection struct {
 	Since, Until  time.Time // when recordings began; zero: from the first, to the last
 	Node          string    // "" is every node

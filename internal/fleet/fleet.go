@@ -19,7 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// Config says what a Worker does. It travels to its process as JSON.
+// Config describes what a Worker does. It travels to its process as JSON.
 type Config struct {
 	Socket   string        `json:"socket"`  // of the daemon
 	Dir      string        `json:"dir"`     // where recordings lie

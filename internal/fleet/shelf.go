@@ -243,7 +243,7 @@ func (s *shelf) writing(name string) bool {
 	return s.writes[name]
 }
 
-// errFull says that a stretch was not written, so that the disk does not run full.
+// errFull means that a stretch was not written, so that the disk does not run full.
 var errFull = errors.New("there is no room on the disk for another recording, and none that may be deleted")
 
 // room makes room for a stretch before it is written: the oldest recordings go, until quota and file system allow for

@@ -115,7 +115,7 @@ func (s *triggerState) weigh(t *Triggers, f *Facts, length time.Duration) string
 	return ""
 }
 
-// ending says how a target has ended, where that is worth saving: "crash", "killed", "oom" or "error".
+// ending reports how a target has ended, where that is worth saving: "crash", "killed", "oom" or "error".
 func ending(t *api.Target, oomBefore, oomNow int64) string {
 	for i := range t.Processes {
 		if p := &t.Processes[i]; p.PID == t.PID && p.Parent == 0 && p.Died != 0 {
@@ -125,7 +125,7 @@ func ending(t *api.Target, oomBefore, oomNow int64) string {
 	return ""
 }
 
-// endingOf says how a process has ended, where that is worth saving.
+// endingOf reports how a process has ended, where that is worth saving.
 func endingOf(p *recording.Process, oomBefore, oomNow int64) string {
 	status := unix.WaitStatus(p.ExitCode)
 	switch {
@@ -144,7 +144,7 @@ func endingOf(p *recording.Process, oomBefore, oomNow int64) string {
 // asked are the signals by which programs are asked to end; shells make exit code 128 and more of them.
 var asked = []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP}
 
-// lostChild says how a child of a target that runs on has crashed since the last look: an engine or a worker of a
+// lostChild reports how a child of a target that runs on has crashed since the last look: an engine or a worker of a
 // server. That children are killed is usual: pools end so.
 func (s *session) lostChild() string {
 	why, last := "", s.deaths

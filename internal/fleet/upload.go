@@ -30,7 +30,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 )
 
-// UploadConfig says where recordings are uploaded to. It holds no secrets: these come from the environment, from
+// UploadConfig describes where recordings are uploaded to. It holds no secrets: these come from the environment, from
 // ~/.aws/credentials, or from the machine (instance profile, IRSA, Pod Identity).
 type UploadConfig struct {
 	Endpoint string        `json:"endpoint"` // https://s3.example.com; "" is AWS

@@ -195,7 +195,7 @@ func ShortPath(s string, n int) string {
 	return "…" + string(r[len(r)-n+1:])
 }
 
-// Ending says how a process ended, from its wait status: wait(2), and the macros of <sys/wait.h>.
+// Ending reports how a process ended, from its wait status: wait(2), and the macros of <sys/wait.h>.
 func Ending(status int32) string {
 	signal := int(status & 0x7f)
 	switch {

@@ -31,7 +31,7 @@ type AgentStatus struct {
 	Held *Held `json:"held,omitempty"`
 }
 
-// Held says for how long an agent kept threads of its process out of the driver, as the process itself says.
+// Held describes for how long an agent kept threads of its process out of the driver, as the process itself says.
 type Held struct {
 	Threads [5]uint32 `json:"threads"`    // each time counted, by time: up to each of HeldUpTo, and longer
 	Sum     uint64    `json:"sum_ns"`     // all together

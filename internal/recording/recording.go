@@ -280,6 +280,6 @@ type Source struct {
 	Detail string `json:"detail,omitempty"` // why it is not running, or what it waits for
 	// Optional: no verdict rests on it. Without it its own sections are missing, and no more.
 	Optional bool `json:"optional,omitempty"`
-	// Content says what is kept of prompts and answers; "": nothing.
+	// Content describes what is kept of prompts and answers; "": nothing.
 	Content string `json:"content,omitempty"`
 }

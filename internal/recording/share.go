@@ -63,7 +63,7 @@ type assignment struct {
 	now, then *history
 }
 
-// Assign says whose events those of a process are that was born then (ns, CLOCK_MONOTONIC). Events of before
+// Assign sets whose events those of a process are that was born then (ns, CLOCK_MONOTONIC). Events of before
 // stay with whom the pid was assigned to last.
 func (r *Recorder) Assign(pid uint32, born uint64, o Owner) {
 	r.mu.Lock()

@@ -33,7 +33,7 @@ func (a *arrival) room(n int) []event.Event {
 	return block[used:min(used+n, len(block))]
 }
 
-// fill says that n events have been put into the room that was asked for last.
+// fill notes that n events have been put into the room that was asked for last.
 func (a *arrival) fill(n int) { a.count += n }
 
 func (a *arrival) at(place uint32) *event.Event {

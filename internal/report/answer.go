@@ -89,7 +89,7 @@ func reasons(g *diagnose.Diagnosis) document.Bullets {
 	return out
 }
 
-// blind says why nobody recorded what the GPU did, "" where somebody did or where there was nothing to record.
+// blind reports why nobody recorded what the GPU did, "" where somebody did or where there was nothing to record.
 func blind(m *Model) string {
 	switch {
 	case m.State != stateCalls:
@@ -102,7 +102,7 @@ func blind(m *Model) string {
 	return ""
 }
 
-// blindText says what cannot be known without GPU records. Where that is why there is no verdict, the reason
+// blindText reports what cannot be known without GPU records. Where that is why there is no verdict, the reason
 // stands there already.
 func blindText(m *Model) string {
 	why := blind(m)
@@ -178,7 +178,7 @@ func importedFrom(version string) (what string, ok bool) {
 	return meta.ImportedFrom()
 }
 
-// latencyText says how long the program takes for what it does again and again.
+// latencyText reports how long the program takes for what it does again and again.
 func latencyText(m *Model) string {
 	it := m.Diagnosis.Iterations
 	if (it == nil || it.Count == 0) && m.Diagnosis.Few != "" {
@@ -245,7 +245,7 @@ func unasked(g *diagnose.Diagnosis) float64 {
 	return 0
 }
 
-// onceText says how long the program took to start and to end, "" where the recording has neither.
+// onceText reports how long the program took to start and to end, "" where the recording has neither.
 func onceText(g *diagnose.Diagnosis) string {
 	var parts []string
 	if p := g.Start; p != nil {
@@ -264,7 +264,7 @@ func isFound(g *diagnose.Diagnosis, id cause.ID) bool {
 	return slices.ContainsFunc(g.Findings, func(f diagnose.Finding) bool { return f.Cause == id.String() })
 }
 
-// restsText says which time the breakdown is of, where that is not the whole window.
+// restsText reports which time the breakdown is of, where that is not the whole window.
 func restsText(m *Model) string {
 	b := &m.Diagnosis.Breakdown
 	if b.Time == 0 || b.Share >= always {

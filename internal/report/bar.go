@@ -15,7 +15,7 @@ func newPen(ascii bool) pen {
 	return pen{"█", "▓", "▒", "░", " "}
 }
 
-// legend says what the characters mean.
+// legend reports what the characters mean.
 func (p pen) legend(polling, runnable, absent bool) string {
 	s := p.running + " running"
 	if polling {

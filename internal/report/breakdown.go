@@ -26,7 +26,7 @@ func (p pen) bar(share float64, busy bool) string {
 	return strings.Repeat(mark, max(0, min(n, shareBar)))
 }
 
-// breakdownTitle says what time is broken down.
+// breakdownTitle reports what time is broken down.
 func breakdownTitle(m *Model) string {
 	if ofMainThread(m) {
 		return "Where the main thread's time went"

@@ -12,7 +12,7 @@ import (
 // maxOperations is how many rows the table of collective operations has at most.
 const maxOperations = 20
 
-// addCollectives says what the program asked NCCL for.
+// addCollectives reports what the program asked NCCL for.
 func addCollectives(d *document.Document, m *Model) {
 	s := m.Collectives
 	if s == nil {
@@ -100,7 +100,7 @@ func operationRow(t *document.Table, c *collectives.Communicator, o *collectives
 
 func bandwidth(bytesPerSecond float64) string { return format.Size(uint64(bytesPerSecond)) + "/s" }
 
-// addRanks says who came late to collectives.
+// addRanks reports who came late to collectives.
 func addRanks(d *document.Document, s *collectives.Skew) {
 	t := &document.Table{Columns: []document.Column{
 		document.Right("Process", 0),
@@ -123,7 +123,7 @@ func addRanks(d *document.Document, s *collectives.Skew) {
 	d.AddTable("Ranks", t)
 }
 
-// addHang says who is missing in a collective that cannot end, and what it does.
+// addHang reports who is missing in a collective that cannot end, and what it does.
 func addHang(d *document.Document, h *collectives.Hang) {
 	t := &document.Table{Columns: []document.Column{
 		document.Right("Process", 0),

@@ -153,7 +153,7 @@ func ofWindow(m *Model, ns uint64) string {
 // maxPlace bounds a place in a table, in characters.
 const maxPlace = 60
 
-// mostly says what a thread did for most of the time.
+// mostly reports what a thread did for most of the time.
 func mostly(th *cpu.Thread) string {
 	switch {
 	case th.Blocked >= th.Running+th.Runnable && th.GIL > th.Blocked/2:
@@ -268,7 +268,7 @@ func waitSentence(m *Model, w *cpu.Wait) string {
 	return s + "." + endedBy(m, w)
 }
 
-// object says what a wait was for.
+// object reports what a wait was for.
 func object(w *cpu.Wait) string {
 	if w.Activity == gil {
 		return "the GIL"
@@ -287,7 +287,7 @@ func object(w *cpu.Wait) string {
 
 const gil = "waiting for the GIL"
 
-// endedBy says who ended most of the waits, and what that one did meanwhile.
+// endedBy reports who ended most of the waits, and what that one did meanwhile.
 func endedBy(m *Model, w *cpu.Wait) string {
 	if len(w.By) == 0 {
 		return ""
@@ -314,7 +314,7 @@ func endedBy(m *Model, w *cpu.Wait) string {
 	return endedByThread(w, by, part)
 }
 
-// endedByThread says which thread ended waits, and what it did meanwhile.
+// endedByThread reports which thread ended waits, and what it did meanwhile.
 func endedByThread(w *cpu.Wait, by *cpu.Waker, part string) string {
 	verb := "Ended"
 	if w.Activity == gil {

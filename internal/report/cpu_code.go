@@ -73,7 +73,7 @@ func nativeTable(c *cpu.Summary, rows int) *document.Table {
 	return t
 }
 
-// originNote says how sure the tables are: which share of the stacks came which way.
+// originNote reports how sure the tables are: which share of the stacks came which way.
 func originNote(o *cpu.Origins) string {
 	of := func(n uint64) string { return format.Percent(float64(n) / float64(o.Samples)) }
 	var parts []string
@@ -105,7 +105,7 @@ func originNote(o *cpu.Origins) string {
 // fewSamples is where the error of a share of a half exceeds 7 points (1/(2 sqrt n)).
 const fewSamples = 50
 
-// knownStates says what frames prove.
+// knownStates reports what frames prove.
 func knownStates(c *cpu.Summary) document.Bullets {
 	var out document.Bullets
 	for i := range c.States {

@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-// pressureFacts says what the host did to the threads; one line where that was nothing.
+// pressureFacts reports what the host did to the threads; one line where that was nothing.
 func pressureFacts(c *cpu.Summary) document.Facts {
 	var f document.Facts
 	p := &c.Pressure
@@ -142,7 +142,7 @@ func movesText(p *cpu.Pressure) string {
 // worthANode is which share of pages, running time or accesses on the wrong node is worth a word.
 const worthANode = 0.1
 
-// numaText says what lies on another NUMA node than it should.
+// numaText reports what lies on another NUMA node than it should.
 func numaText(p *cpu.Pressure) string {
 	var parts []string
 	if p.RemoteShare >= worthANode {

@@ -33,7 +33,7 @@ func addDelays(d *document.Document, m *Model) {
 	}
 }
 
-// delayCost says how much time of requests something holds.
+// delayCost reports how much time of requests something holds.
 func delayCost(d *requests.Delay) string {
 	text := fmt.Sprintf(
 		"costs %s of the time of %s",
@@ -46,7 +46,7 @@ func delayCost(d *requests.Delay) string {
 	return text + fmt.Sprintf(" (%s each, p99 %s)", format.Span(d.P50), format.Span(d.P99))
 }
 
-// withoutText says when the first token would come without a delay; "" where that is not known.
+// withoutText reports when the first token would come without a delay; "" where that is not known.
 func withoutText(w *requests.FirstToken) string {
 	if w == nil {
 		return ""
@@ -61,7 +61,7 @@ func withoutText(w *requests.FirstToken) string {
 	)
 }
 
-// delayProof says what shows it.
+// delayProof reports what shows it.
 func delayProof(d *requests.Delay) string {
 	var parts []string
 	add := func(form string, args ...any) { parts = append(parts, fmt.Sprintf(form, args...)) }

@@ -9,7 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-// addEngineFacts says what the engine told its API server.
+// addEngineFacts reports what the engine told its API server.
 func addEngineFacts(f *document.Facts, s *requests.Summary) {
 	e := s.Engine
 	if d := s.Derived; d != nil {

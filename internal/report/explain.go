@@ -61,7 +61,7 @@ func anyKey(list []cause.Cause) string {
 // busyGroup stands for causes that are about time in which the GPU works.
 const busyGroup = "GPU working, though not at its best"
 
-// groupName says where a cause stands in the breakdown.
+// groupName reports where a cause stands in the breakdown.
 func groupName(c *cause.Cause) string {
 	if c.Group == cause.Requests {
 		return "Requests: what holds them up"

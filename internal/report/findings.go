@@ -42,7 +42,7 @@ func addFirstFindings(d *document.Document, m *Model) {
 	}
 }
 
-// togetherText says what several findings bring at once, by their numbers; "" where that is nothing.
+// togetherText reports what several findings bring at once, by their numbers; "" where that is nothing.
 func togetherText(m *Model, t *diagnose.Together) string {
 	var numbers []string
 	for i := range m.Diagnosis.Findings {
@@ -72,7 +72,7 @@ func togetherText(m *Model, t *diagnose.Together) string {
 	return what + " together: " + speedupText(&p) + limitText(&p) + "."
 }
 
-// nextText says what limits the program once the first finding is fixed.
+// nextText reports what limits the program once the first finding is fixed.
 func nextText(m *Model, t *diagnose.Together) string {
 	list, at := m.Diagnosis.Findings, ""
 	if g := list[0].Gain; g != nil {
@@ -147,7 +147,7 @@ func firstFinding(m *Model, i int) document.Item {
 	return it
 }
 
-// beforeText says why a finding stands before one that costs more; "" where it does not.
+// beforeText reports why a finding stands before one that costs more; "" where it does not.
 func beforeText(m *Model, f *diagnose.Finding) string {
 	for i := range m.Diagnosis.Findings {
 		if o := &m.Diagnosis.Findings[i]; f.Before != "" && o.Cause == f.Before && o.Share > f.Share {
@@ -165,7 +165,7 @@ func minorText(m *Model, f *diagnose.Finding) string {
 	return " (minor)"
 }
 
-// gainText says what the remedy would bring; "" where that is not known.
+// gainText reports what the remedy would bring; "" where that is not known.
 func gainText(f *diagnose.Finding, before, after string) string {
 	if f.Gain == nil && f.Batch != nil {
 		return fmt.Sprintf(
@@ -194,7 +194,7 @@ func gainText(f *diagnose.Finding, before, after string) string {
 	return before + text + after
 }
 
-// wideText says why an interval is wide, where it is.
+// wideText reports why an interval is wide, where it is.
 func wideText(f *diagnose.Finding) string {
 	p := predictionOf(f.Gain)
 	if p.Because == "" || isOpen(&p) { // which says why
@@ -213,7 +213,7 @@ func verb(f *diagnose.Finding) string {
 	return "costs "
 }
 
-// costText says how much time a finding is about.
+// costText reports how much time a finding is about.
 func costText(m *Model, f *diagnose.Finding) string {
 	switch f.Cause {
 	case cause.Hang.String(), cause.GPUError.String():
@@ -251,7 +251,7 @@ func whereText(f *diagnose.Finding) string {
 	return s
 }
 
-// detail says how much of each finding is shown.
+// detail describes how much of each finding is shown.
 type detail struct{ findings, evidence, frames int }
 
 // addFindings writes the findings with their evidence.
@@ -345,7 +345,7 @@ func addEvidence(d *document.Document, m *Model, e *diagnose.Evidence, frames in
 	}
 }
 
-// evidenceText says where in the timeline to look, unless the text says for how long already.
+// evidenceText reports where in the timeline to look, unless the text says for how long already.
 func evidenceText(m *Model, e *diagnose.Evidence) string {
 	s := strings.TrimSuffix(format.CleanText(e.Text), ".")
 	if e.From < m.Summary.Window.From || e.To <= e.From {

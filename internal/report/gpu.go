@@ -20,7 +20,7 @@ const (
 	closeEnough = 0.01
 )
 
-// gpuScope says which time the report is about.
+// gpuScope reports which time the report is about.
 func gpuScope(m *Model) string {
 	if m.GPU.Activity.Share >= always {
 		for i := range m.GPU.Devices {
@@ -70,7 +70,7 @@ func deviceLabel(g *gpu.Summary, i int) string {
 	return fmt.Sprintf("GPU %d busy", g.Devices[i].ID)
 }
 
-// busyText says how busy a device was, and of which time.
+// busyText reports how busy a device was, and of which time.
 func busyText(m *Model, b *gpu.Busy) string {
 	if b.Coverage.Time == 0 {
 		return "not known: its processes were never recorded at the same time"
@@ -100,7 +100,7 @@ func busyText(m *Model, b *gpu.Busy) string {
 	return s
 }
 
-// notRecorded says why nothing is known of the GPU, from what the agents say.
+// notRecorded reports why nothing is known of the GPU, from what the agents say.
 func notRecorded(m *Model) string {
 	g := m.GPU
 	if tool, ok := importedFrom(m.Version); ok {
@@ -120,7 +120,7 @@ func notRecorded(m *Model) string {
 	return "no window fell into the time of this report; ask for a longer one, or for --gpu continuous"
 }
 
-// agentText says what the agent of a process does, and what to do about it.
+// agentText reports what the agent of a process does, and what to do about it.
 func agentText(a *recording.Agent) string {
 	s := format.Clean(a.State)
 	switch a.State {
@@ -185,7 +185,7 @@ func addGPU(d *document.Document, m *Model, rows int) {
 	d.AddTable("Named ranges", rangeTable(m, few))
 }
 
-// gpuFacts says what can be said in a line each.
+// gpuFacts reports what can be said in a line each.
 func gpuFacts(m *Model) document.Facts {
 	g := m.GPU
 	var f document.Facts
@@ -314,7 +314,7 @@ func graphText(g *gpu.Summary) string {
 	return s
 }
 
-// copyShare says for how long copies ran while no kernel did.
+// copyShare reports for how long copies ran while no kernel did.
 func copyShare(g *gpu.Summary) string {
 	time, exposed := uint64(0), uint64(0)
 	for i := range g.Copies {

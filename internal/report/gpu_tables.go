@@ -192,7 +192,7 @@ func leftKernels(k *gpu.Kernels, shown int) string {
 	)
 }
 
-// rests says which time a table is about, where that is not all of it.
+// rests reports which time a table is about, where that is not all of it.
 func rests(c *gpu.Coverage) string {
 	s := ""
 	if c.Share < always {
@@ -305,7 +305,7 @@ func peerTable(m *Model) *document.Table {
 	return t
 }
 
-// topologyTable says where GPUs are attached and where the threads ran that launch for them.
+// topologyTable reports where GPUs are attached and where the threads ran that launch for them.
 func topologyTable(m *Model) *document.Table {
 	t := &document.Table{Columns: []document.Column{
 		document.Right("GPU", 0),

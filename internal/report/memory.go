@@ -21,7 +21,7 @@ const (
 	leaksMax     = 5
 )
 
-// addFrameworkMemory says what frameworks' allocators held.
+// addFrameworkMemory reports what frameworks' allocators held.
 func addFrameworkMemory(d *document.Document, m *Model, rows int) {
 	if m.Memory == nil {
 		return

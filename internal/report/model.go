@@ -22,7 +22,7 @@ import (
 // schemaVersion is the version of the JSON form. Within one, fields are only ever added.
 const schemaVersion = 1
 
-// Kind says what the JSON form is, for whoever finds such a file.
+// Kind describes what the JSON form is, for whoever finds such a file.
 const Kind = "inferscope.report"
 
 // Model is everything that a report says. Times are ns, sizes are bytes, shares are fractions.
@@ -78,7 +78,7 @@ type targetModel struct {
 	Living   int        `json:"children_living"`  // of these, at the end of the window
 }
 
-// exitModel says how a process ended.
+// exitModel describes how a process ended.
 type exitModel struct {
 	At     uint64 `json:"at_ns"`  // CLOCK_MONOTONIC
 	Ago    uint64 `json:"ago_ns"` // before the end of the window
@@ -90,7 +90,7 @@ type exitModel struct {
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
 
-// callState says what a report can be about.
+// callState describes what a report can be about.
 type callState string
 
 // The states.
@@ -145,7 +145,7 @@ func target(rec *recording.Recording) targetModel {
 	return t
 }
 
-// ending says how p ended, nil where it runs.
+// ending reports how p ended, nil where it runs.
 func ending(p recording.Process, to uint64) *exitModel {
 	if p.Died == 0 {
 		return nil

@@ -15,7 +15,7 @@ const (
 	notedPrefill = 0.5
 )
 
-// requestText says how long requests take, "" where none has ended.
+// requestText reports how long requests take, "" where none has ended.
 func requestText(s *requests.Summary) string {
 	if s == nil || s.Ended == 0 {
 		return ""
@@ -49,7 +49,7 @@ func quantileText(q *requests.Quantiles) string {
 	return fmt.Sprintf("%s (p50; p90 %s, p99 %s)", format.Span(q.P50), format.Span(q.P90), format.Span(q.P99))
 }
 
-// addRequests says what is known of the requests that the target served.
+// addRequests reports what is known of the requests that the target served.
 func addRequests(d *document.Document, m *Model, rows int) {
 	s := m.Requests
 	if s == nil {
@@ -172,7 +172,7 @@ func goodputText(g *requests.Goodput) string {
 	)
 }
 
-// stallText says how much of the streams' time went into gaps that are much longer than usual.
+// stallText reports how much of the streams' time went into gaps that are much longer than usual.
 func stallText(s *requests.Stalls) string {
 	if s == nil || s.Share < notedStalls {
 		return ""

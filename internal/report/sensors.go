@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-// addSensors says what the GPUs drew, and whether their clocks were held down.
+// addSensors reports what the GPUs drew, and whether their clocks were held down.
 func addSensors(d *document.Document, m *Model) {
 	if m.Sensors == nil {
 		return
@@ -109,7 +109,7 @@ func clockLines(g *sensors.GPU) (lines []string) {
 	return lines
 }
 
-// xidText says what the driver reported of a GPU.
+// xidText reports what the driver reported of a GPU.
 func xidText(x *recording.Xid, from uint64) string {
 	whose := ""
 	if x.PID != 0 {
@@ -122,7 +122,7 @@ func xidText(x *recording.Xid, from uint64) string {
 	)
 }
 
-// XidText says how often the driver reported an error of a GPU.
+// XidText reports how often the driver reported an error of a GPU.
 func XidText(x *recording.XidCount) string {
 	return fmt.Sprintf("The driver reported Xid %d%s of %s %s",
 		x.Code, xidMeaning(x.Code), xidPlace(x.GPU, x.Bus), format.Plural(x.Count, "time", "times"))

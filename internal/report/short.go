@@ -63,7 +63,7 @@ const always = 0.999
 // inWindows reports whether launches were recorded for a part of the time only.
 func inWindows(w *summary.Windows) bool { return w != nil && w.Share < always }
 
-// windowedText says what launches rest on.
+// windowedText reports what launches rest on.
 func windowedText(w *summary.Windows) string {
 	switch {
 	case !inWindows(w):
@@ -104,7 +104,7 @@ func waitText(b *summary.Blocked) string {
 	return blockedText(b, "synchronisation calls")
 }
 
-// blockedText says for how long a thread was in calls of one kind.
+// blockedText reports for how long a thread was in calls of one kind.
 func blockedText(b *summary.Blocked, in string) string {
 	return fmt.Sprintf(
 		"%s: a thread was in %s for %s (%s; longest %s)",

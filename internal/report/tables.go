@@ -113,7 +113,7 @@ func leftOut(list []summary.Function) string {
 		format.Plural(len(list), "function", "functions"), format.Plural(calls, "call", "calls"), format.Span(time))
 }
 
-// insideNote says which calls are part of others, so that nobody misses them in the table.
+// insideNote reports which calls are part of others, so that nobody misses them in the table.
 func insideNote(s *summary.Summary, named int) string {
 	if len(s.Inside) == 0 {
 		return ""

@@ -173,7 +173,7 @@ func processState(p *summary.Process, to uint64) string {
 	return fmt.Sprintf("exited %s ago %s", format.Span(endingOf(p.Died, p.ExitCode, to).Ago), format.Ending(p.ExitCode))
 }
 
-// Probes says which libraries are probed, and at what kind of points.
+// Probes reports which libraries are probed, and at what kind of points.
 func Probes(list []summary.Library) *document.Table {
 	t := &document.Table{Columns: []document.Column{
 		document.Left("Library", 0),
@@ -215,7 +215,7 @@ func probeNote(list []summary.Library) string {
 		"about half a microsecond for each call, at the others 10 to 33 times more."
 }
 
-// probeMode says how the probes of a library are attached.
+// probeMode reports how the probes of a library are attached.
 func probeMode(l *summary.Library) string {
 	switch {
 	case l.Points == 0:

@@ -59,7 +59,7 @@ func predictionText(p *whatif.Prediction) string {
 	return fmt.Sprintf("%s: %s%s%s", format.Clean(p.Plan), speedupText(p), threadText(p), limitText(p))
 }
 
-// threadText says what Python code brings that leaves its thread for another one of the same process.
+// threadText reports what Python code brings that leaves its thread for another one of the same process.
 func threadText(p *whatif.Prediction) string {
 	if p.InThread == 0 || p.Speedup < worthShowing || isOpen(p) {
 		return ""
@@ -71,7 +71,7 @@ func threadText(p *whatif.Prediction) string {
 	return " in a process of its own, " + text + " in a thread, which shares Python's lock (GIL)"
 }
 
-// workersText says what a remedy takes of the host.
+// workersText reports what a remedy takes of the host.
 func workersText(p *whatif.Prediction) string {
 	if p.Workers == 0 || p.Speedup < worthShowing {
 		return ""
@@ -94,7 +94,7 @@ func workersText(p *whatif.Prediction) string {
 	return text
 }
 
-// cpusText says how many CPUs workers take, and how many are free.
+// cpusText reports how many CPUs workers take, and how many are free.
 func cpusText(p *whatif.Prediction) string {
 	if p.CPUs == 0 {
 		return ""
@@ -106,7 +106,7 @@ func cpusText(p *whatif.Prediction) string {
 	return text
 }
 
-// limitText says what bounds a prediction; "" where nothing that is known does, or where nothing is promised.
+// limitText reports what bounds a prediction; "" where nothing that is known does, or where nothing is promised.
 func limitText(p *whatif.Prediction) string {
 	if p.Limit == "" || p.Speedup < worthShowing {
 		return ""
@@ -117,7 +117,7 @@ func limitText(p *whatif.Prediction) string {
 // isOpen reports whether a change may bring nothing, and any number of times as much: nothing is predicted of it.
 func isOpen(p *whatif.Prediction) bool { return p.Vague() && p.Low < worthShowing }
 
-// openText says why nothing is predicted of a change that is open.
+// openText reports why nothing is predicted of a change that is open.
 func openText(p *whatif.Prediction) string {
 	if p.Because == "" {
 		return "the program's pace varied too much"
@@ -280,7 +280,7 @@ func marginalTable(a *whatif.Answer, rows int) *document.Table {
 	return t
 }
 
-// firstTokenTable says when the first token would come, if all else took as long.
+// firstTokenTable reports when the first token would come, if all else took as long.
 func firstTokenTable(a *whatif.Answer) *document.Table {
 	t := &document.Table{Columns: []document.Column{
 		document.Left(

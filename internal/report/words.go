@@ -124,7 +124,7 @@ func targetState(t *targetModel, from uint64) string {
 	return s
 }
 
-// words says how it ended, as in "exited with code 1".
+// words reports how it ended, as in "exited with code 1".
 func (e *exitModel) words() string {
 	if e.OutOfMemory {
 		return format.Ending(e.Status) + ", while the kernel killed for want of memory"
@@ -188,7 +188,7 @@ func addDoubts(d *document.Document, m *Model) {
 // maxNamed bounds how many places or details of a doubt are printed; JSON has all.
 const maxNamed = 3
 
-// Notice says what happened, how often, where, and what to do.
+// Notice reports what happened, how often, where, and what to do.
 func (d *Doubt) Notice() document.Notice {
 	s := upper(format.Clean(d.Means)) + " (" + format.Count(d.Count)
 	if len(d.Where) > 0 {
@@ -231,7 +231,7 @@ func imported(m *Model) string {
 	return format.Clean(tool)
 }
 
-// empty says why there is nothing to report, "" where there is.
+// empty reports why there is nothing to report, "" where there is.
 func empty(m *Model) string {
 	switch {
 	case m.State == stateCalls:
@@ -258,7 +258,7 @@ func empty(m *Model) string {
 		"A call that is still running is seen only once it returns: a thread can be waiting in one right now."
 }
 
-// untimedText says which calls are only counted.
+// untimedText reports which calls are only counted.
 func untimedText(m *Model) string {
 	if m.GPU != nil && m.GPU.Launches.Timed > 0 {
 		return "Queries are counted, not timed, and neither they nor launches return a result here. Launches are " +

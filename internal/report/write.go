@@ -8,7 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-// TextOptions says what a text report is written on, and how long it may be.
+// TextOptions describes what a text report is written on, and how long it may be.
 type TextOptions struct {
 	document.Style
 	Rows  int  // at most so many rows in a table; 0 means 20

@@ -95,7 +95,7 @@ func (c *callBench) prepare() error {
 	return nil
 }
 
-// ways says how each of those compared is attached.
+// ways lists how each of those compared is attached.
 func (c *callBench) ways() error {
 	launch, err := c.launch.site(0)
 	if err != nil {

@@ -126,7 +126,7 @@ func (o *ours) drain() int {
 	return o.rings.Drain(func(batch []event.Event) { o.recorder.Append(batch...) })
 }
 
-// lost says what the rings lost: a figure of a probe that gives up is none.
+// lost reports what the rings lost: a figure of a probe that gives up is none.
 func (o *ours) lost() error {
 	losses, err := o.rings.Losses()
 	if err == nil && len(losses) > 0 {

@@ -13,7 +13,7 @@ func tables(all []*verdict, asked int) string {
 	return table(all) + "\n" + confusion(all) + "\n" + scoreOf(all).String() + "\n" + missing(len(all), asked)
 }
 
-// missing says that a table is not of all that was asked for; nothing where it is.
+// missing reports that a table is not of all that was asked for; nothing where it is.
 func missing(done, asked int) string {
 	if done == asked {
 		return ""

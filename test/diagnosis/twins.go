@@ -26,7 +26,7 @@ func fix(script string, words ...string) twin {
 	return t
 }
 
-// workers says how many helpers share the work.
+// workers returns how many helpers share the work.
 func (t twin) workers(n int) twin {
 	t.edits[0].Workers = n
 	return t

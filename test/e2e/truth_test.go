@@ -51,10 +51,10 @@ func happened(truth *cudasim.Truth, since uint64, probed func(cuda.Row) bool) ma
 	return counts
 }
 
-// byDefault says which rows are probed without flags, where a driver library is.
+// byDefault reports whether a row is probed without flags, where a driver library is.
 func byDefault(r cuda.Row) bool { return !r.Hot && !r.Shadowed }
 
-// core says which rows are probed by perf events.
+// core reports whether a row is probed by perf events.
 func core(r cuda.Row) bool {
 	switch r.Group {
 	case cuda.Launch, cuda.Copy, cuda.Set, cuda.Alloc, cuda.Free, cuda.Sync:

@@ -242,7 +242,7 @@ func (s *summing) since(of local, ts uint64) since {
 	return out
 }
 
-// absent says what a rank that has not come does, and whether it is inside of a call of NCCL that has not returned.
+// absent reports what a rank that has not come does, and whether it is inside of a call of NCCL that has not returned.
 func (s *summing) absent(x *since, from uint64, list []threads.Thread) (m missing, inside bool) {
 	m = missing{PID: x.of.pid, TID: x.tid}
 	for i := range s.t.Processes {

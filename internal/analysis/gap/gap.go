@@ -38,7 +38,7 @@ type Step struct {
 	Wait                 int32  // the event of the wait that it was spent in, index into Recording.Events; None
 }
 
-// Sureness says how the cause of a step is known.
+// Sureness describes how the cause of a step is known.
 type Sureness uint8
 
 // The ways, the best first.

@@ -7,7 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Names says what all threads of a recording did, in gaps or not, by the same rules and samples that
+// Names describes what all threads of a recording did, in gaps or not, by the same rules and samples that
 // explain gaps. It keeps where it last looked, so that one goroutine may use it at a time.
 type Names struct {
 	w     *walker

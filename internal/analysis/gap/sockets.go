@@ -9,7 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// sockets says on which side of its connections a process is.
+// sockets describes on which side of its connections a process is.
 type sockets struct {
 	roles map[socket]recording.Role
 	serve map[uint32]bool // processes that others connect to

@@ -47,7 +47,7 @@ func (w *walker) runnable(th *thread, iv *threads.Interval, from, to uint64) {
 	w.emit(from, to, c, d)
 }
 
-// withoutCPU says why a thread that could run had no CPU, and who had it.
+// withoutCPU reports why a thread that could run had no CPU, and who had it.
 func (w *walker) withoutCPU(iv *threads.Interval) (cause.ID, detail) {
 	c, d := cause.NoCPU, detail{}
 	if iv.Wait >= 0 {
@@ -77,7 +77,7 @@ func (w *walker) blocked(th *thread, iv *threads.Interval, from, to uint64) {
 	w.emit(from, to, c, d)
 }
 
-// why says what a wait was for, and whether another thread can have ended it.
+// why reports what a wait was for, and whether another thread can have ended it.
 func (w *walker) why(th *thread, iv *threads.Interval) (c cause.ID, d detail, others bool) {
 	d = detail{th: th, wait: iv.Wait + 1}
 	if iv.Wait < 0 {

@@ -23,7 +23,7 @@ type Clock struct {
 	Ambiguous   bool // others fit as well, and the wall clocks decided: steps are too regular
 }
 
-// ErrNothingInCommon says that no series of collectives of two recordings can be the same one.
+// ErrNothingInCommon means that no series of collectives of two recordings can be the same one.
 var ErrNothingInCommon = errors.New("their collectives fit by no offset of the clocks")
 
 const (

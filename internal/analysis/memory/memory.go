@@ -61,7 +61,7 @@ type level struct {
 	High      uint64 `json:"high_bytes"` // the most in blocks since the level before
 }
 
-// KindName says what memory is used for.
+// KindName describes what memory is used for.
 type KindName string
 
 // The kinds.

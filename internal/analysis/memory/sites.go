@@ -274,7 +274,7 @@ func leak(w *window, samples []sample) (leakSite, bool) {
 	return l, l.Evenness >= leakEvenness && l.Survival >= leakSurvival
 }
 
-// fullIn says when leaks fill the device.
+// fullIn reports when leaks fill the device.
 func (s *sites) fullIn(d *Device, memory uint64) {
 	var all float64
 	for i := range d.Leaks {
@@ -291,7 +291,7 @@ func (s *sites) fullIn(d *Device, memory uint64) {
 	}
 }
 
-// exhausted says what was held when an allocation failed.
+// exhausted reports what was held when an allocation failed.
 func (s *sites) exhausted(w *window, e *event.Event, d *Device) Exhausted {
 	stack := stackOf(&w.rec.Meta, siteNode(&w.rec.Meta, e.Args[0]))
 	out := Exhausted{

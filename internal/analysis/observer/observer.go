@@ -87,7 +87,7 @@ const (
 	outsideOf
 )
 
-// place says where a time lies as a whole.
+// place reports where a time lies as a whole.
 func place(in, around timeline.Spans, from, to uint64) where {
 	if i := in.At(from); i < len(in) && in[i].From <= from && to <= in[i].To {
 		return insideOf

@@ -28,7 +28,7 @@ var xids = map[int]xid{
 	154: {"the GPU needs a reset or a restart of the machine", true},
 }
 
-// XidMeaning says what an error of a GPU means; "" where that is not known here.
+// XidMeaning reports what an error of a GPU means; "" where that is not known here.
 func XidMeaning(code int) string { return xids[code].meaning }
 
 // OfProgram reports whether an error is as a rule one of the program's own.

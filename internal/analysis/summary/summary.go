@@ -102,7 +102,7 @@ type Function struct {
 	Seen uint64 `json:"seen_ns,omitempty"`
 }
 
-// inside says how often a function was called by other calls.
+// inside describes how often a function was called by other calls.
 type inside struct {
 	Name    string `json:"name"`
 	Library string `json:"library"`

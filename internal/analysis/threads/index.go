@@ -7,7 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Index says where the events of a recording are that the analysis of its threads needs: they are few among
+// Index describes where the events of a recording are that the analysis of its threads needs: they are few among
 // many, and reading all events again for each of their kinds takes longer than what is done with them.
 type Index struct {
 	Rec      *recording.Recording

@@ -17,7 +17,7 @@ const (
 	Kinds // how many there are
 )
 
-// Link says how the call of an activity was found.
+// Link describes how the call of an activity was found.
 type Link uint8
 
 // The ways.
@@ -82,7 +82,7 @@ type Stream struct {
 	Named   bool              // Handle is known
 }
 
-// Seen says when what one process did was seen. What is not in Activity is not idle: it is not known.
+// Seen describes when what one process did was seen. What is not in Activity is not idle: it is not known.
 type Seen struct {
 	Activity Spans // GPU activities were recorded
 	Calls    Spans // launches were recorded
@@ -127,7 +127,7 @@ const (
 	CopySync
 )
 
-// clock says how far apart the clocks of the GPU's records and of the calls are, from causality: no kernel
+// clock describes how far apart the clocks of the GPU's records and of the calls are, from causality: no kernel
 // begins before its launch, and no synchronization returns before what it waits for has ended.
 type clock struct {
 	Error uint64 // ns: the most by which that was violated; the clocks are at least so far apart

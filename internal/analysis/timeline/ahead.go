@@ -44,7 +44,7 @@ func (t *Timeline) Ahead(events bool) Ahead {
 	return Ahead{t: t, events: events, next: make([]int32, len(t.Threads)), at: math.MaxUint64}
 }
 
-// Look says that the activity at index i is looked at now, and those before last after it.
+// Look notes that the activity at index i is looked at now, and those before last after it.
 func (a *Ahead) Look(i, last int32) {
 	if i >= a.until {
 		a.read(i, last)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Edge says that an activity had to wait for something outside of its stream: for what another
+// Edge means that an activity had to wait for something outside of its stream: for what another
 // stream did before an event was recorded in it, or for the host.
 type Edge struct {
 	To     int32 // the first activity that was asked for behind the wait in its stream

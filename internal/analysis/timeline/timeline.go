@@ -72,7 +72,7 @@ type Op struct {
 	Via    via    // who saw it
 }
 
-// via says how a call was seen.
+// via describes how a call was seen.
 type via uint8
 
 // The ways.

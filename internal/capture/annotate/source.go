@@ -279,7 +279,7 @@ func (s *Source) State() recording.Source {
 	return st
 }
 
-// Losses says which scopes are missing.
+// Losses reports which scopes are missing.
 func (s *Source) Losses() []loss.Loss {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,7 +307,7 @@ func (s *Source) Losses() []loss.Loss {
 	return out
 }
 
-// Close says that nobody reads any more; what the rings hold is taken by one more Feed.
+// Close declares that nobody reads any more; what the rings hold is taken by one more Feed.
 func (s *Source) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// LaunchMode says when a process's launches are probed. They are the calls that
+// LaunchMode describes when a process's launches are probed. They are the calls that
 // programs make most often, and are seen in windows, or by an agent instead.
 type LaunchMode string
 
@@ -308,7 +308,7 @@ func overlapping(all []recording.GPUWindow, from, to uint64) []recording.GPUWind
 	return slices.DeleteFunc(all, func(w recording.GPUWindow) bool { return w.To < from || w.From > to })
 }
 
-// losses says what kept launches from being seen.
+// losses reports what kept launches from being seen.
 func (l *launches) losses() []loss.Loss {
 	l.mu.Lock()
 	defer l.mu.Unlock()

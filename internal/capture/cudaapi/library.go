@@ -126,7 +126,7 @@ func (l *library) off(at **uprobe.Attachment) error {
 	return nil
 }
 
-// losses says what of the library cannot be seen, or is seen at a price.
+// losses reports what of the library cannot be seen, or is seen at a price.
 // lost: all probes have gone, for this reason.
 func (l *library) losses(pid uint32, lost error) []loss.Loss {
 	where := fmt.Sprintf("pid %d: %s", pid, l.row.Path)

@@ -10,7 +10,7 @@ func (s *Source) Helpers() []int {
 	return []int{s.opts.LinkHolder.PID()}
 }
 
-// lost says why no call is seen any more, nil where they are: the probes go with the process that holds them.
+// lost reports why no call is seen any more, nil where they are: the probes go with the process that holds them.
 func (s *Source) lost() error {
 	if s.opts.LinkHolder == nil {
 		return nil

@@ -208,7 +208,7 @@ func (s *Source) process(p *proc.Process) *process {
 	return known
 }
 
-// options says which functions of l to probe. Perf events take a grace period each
+// options reports which functions of l to probe. Perf events take a grace period each
 // to remove (600 of them two minutes on kernel 6.18), so there what matters most
 // must do, and the driver alone, through which every call of the runtime goes.
 func (s *Source) options(p *proc.Process, l *library) (o cuda.Options, skip bool) {
@@ -262,7 +262,7 @@ func (s *Source) probeLaunches(p *proc.Process, l *library, sites []uprobe.Site)
 	return launches.add(l, sites)
 }
 
-// Unseen says why the calls of p to the driver are not seen, and what to do; nil where they are, and where p has no
+// Unseen reports why the calls of p to the driver are not seen, and what to do; nil where they are, and where p has no
 // driver so far.
 func (s *Source) Unseen(p *proc.Process) error {
 	if !s.driverRefused(p) {

@@ -14,7 +14,7 @@ const (
 	perSecond = 1.2
 )
 
-// allowance says whether another program may be watched.
+// allowance describes whether another program may be watched.
 type allowance struct {
 	at    time.Time
 	spent time.Duration // CPU time of the daemon and its helpers, as last heard

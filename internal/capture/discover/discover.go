@@ -41,7 +41,7 @@ const (
 type Options struct {
 	Rules Rules
 	Log   *zap.Logger
-	// Polled says that no new mappings are told of, so that all processes are looked at more often.
+	// Polled reports that no new mappings are told of, so that all processes are looked at more often.
 	Polled bool
 	// Known reports whether a process is watched already, or was and is not to be any more.
 	Known func(pid uint32) bool
@@ -81,7 +81,7 @@ type Discoverer struct {
 	users  map[uint32]string // names by uid
 }
 
-// refusal says why a process is not watched, and until when that holds.
+// refusal describes why a process is not watched, and until when that holds.
 type refusal struct {
 	why   string
 	until time.Time
@@ -298,7 +298,7 @@ var monitors = []string{
 	"Xorg", "Xwayland", "gnome-shell", "inferscoped",
 }
 
-// refuse says why a process under a top is not to be watched; "" where it is.
+// refuse reports why a process under a top is not to be watched; "" where it is.
 func (d *Discoverer) refuse(u *proc.User, top uint32) string {
 	if slices.Contains(monitors, u.Comm) {
 		return u.Comm + " only looks at GPUs"

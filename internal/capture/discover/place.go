@@ -65,7 +65,7 @@ func (p *Place) fromLogs(dir string) {
 	}
 }
 
-// Role says what a process of an inference server is for; "" where its name does not tell.
+// Role reports what a process of an inference server is for; "" where its name does not tell.
 func Role(comm, cmdline string) string {
 	title, _, _ := strings.Cut(cmdline, " ")
 	title = strings.ToLower(title)

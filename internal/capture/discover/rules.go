@@ -159,7 +159,7 @@ func (r rule) String() string {
 	return strings.Join(parts, ",")
 }
 
-// Refuse says why none of these subjects, the processes of one program, is to be watched; "" where it is. One that a
+// Refuse reports why none of these subjects, the processes of one program, is to be watched; "" where it is. One that a
 // deny rule fits is enough to refuse all.
 func (r *Rules) Refuse(subjects ...subject) string {
 	allowed := len(r.allow) == 0

@@ -147,7 +147,7 @@ func mapped(name, file, otherwise string) check {
 	return check{Name: name, State: stateOK, Found: file}
 }
 
-// holder says who holds CUPTI in the target, as far as that shows.
+// holder reports who holds CUPTI in the target, as far as that shows.
 func (m *machine) holder(p *proc.Process, tool string, agents []recording.AgentStatus) check {
 	c := check{
 		Name:  "CUPTI",

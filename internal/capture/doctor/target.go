@@ -33,7 +33,7 @@ func (m *machine) target(o Options) (section, error) {
 // kinds are the namespaces of a process that matter here, as /proc/PID/ns calls them.
 var kinds = []string{"pid", "mnt", "net", "user"}
 
-// namespaces says which of a target's are not this process's: none of them is an obstacle.
+// namespaces reports which of a target's are not this process's: none of them is an obstacle.
 func (m *machine) namespaces(pid uint32) []check {
 	var own, other []string
 	for _, kind := range kinds {

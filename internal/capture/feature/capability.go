@@ -65,7 +65,7 @@ type Need struct {
 	Optional bool // the rest works without
 }
 
-// Needs says what takes which capability (measured on 6.18 and 6.1 kernels).
+// Needs reports what takes which capability (measured on 6.18 and 6.1 kernels).
 // CAP_SYS_RESOURCE stands nowhere: kernels from 5.11 on account BPF memory
 // without RLIMIT_MEMLOCK.
 func Needs() []Need {

@@ -82,7 +82,7 @@ func Send(conn *net.UnixConn, data []byte, fds ...int) error {
 	return nil
 }
 
-// ErrMessage says that what came is not what Send sends.
+// ErrMessage means that what came is not what Send sends.
 var ErrMessage = errors.New("malformed message from another process")
 
 // Receive waits for data, one byte at least, and the files that come along, which are close-on-exec: as many as most.

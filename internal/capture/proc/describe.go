@@ -94,7 +94,7 @@ func (fs *procfs) mayRead(p *Process) error {
 
 func noProcess(err error) error { return clierror.New(clierror.NoProcess, hintPID, err) }
 
-// explainOpen says why pidfd_open failed. For a thread that is not the first of
+// explainOpen reports why pidfd_open failed. For a thread that is not the first of
 // its process that is EINVAL, from Linux 6.16 on ENOENT.
 func (fs *procfs) explainOpen(pid uint32, err error) error {
 	switch {
@@ -123,7 +123,7 @@ func (fs *procfs) explainDead(pid uint32) error {
 	return noProcess(fmt.Errorf("pid %d: no such process: it has just ended", pid))
 }
 
-// explainRead says why a file of a process that existed a moment ago cannot be read.
+// explainRead reports why a file of a process that existed a moment ago cannot be read.
 func explainRead(pid uint32, err error) error {
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, os.ErrNotExist):

@@ -231,7 +231,7 @@ func (w *Watcher) tellExec(x *entry) {
 	x.execed, x.mapped = 0, 0
 }
 
-// noteMapped tells that a process may have mapped a file executable, or will.
+// noteMapped notes that a process may have mapped a file executable, or will.
 func (w *Watcher) noteMapped(x *entry, at uint64) {
 	switch {
 	case x.untold || x.execed != 0: // it is looked at as a whole
@@ -256,7 +256,7 @@ func (w *Watcher) putOffUntilLater(x *entry) {
 	w.putOff[x.p.PID] = x
 }
 
-// catchUp tells what was put off, as far as budgets go.
+// catchUp publishes what was put off, as far as budgets go.
 func (w *Watcher) catchUp() {
 	w.drainEvents() // most of what a storm has made is gone by now
 	for pid, x := range w.putOff {

@@ -22,7 +22,7 @@ type mapSource interface {
 	drain(live map[uint32]*entry, changed func(e *entry, at uint64), found func(pid uint32)) (lost bool)
 	// refresh is called each second; it reports as drain does.
 	refresh() (lost bool)
-	// detail says what a person should know about this source; empty if all is well.
+	// detail reports what a person should know about this source; empty if all is well.
 	detail() string
 	close() error
 }

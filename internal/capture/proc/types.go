@@ -104,7 +104,7 @@ type Mapping struct {
 	Deleted    bool
 }
 
-// ChangeKind says what happened to a process.
+// ChangeKind describes what happened to a process.
 type ChangeKind uint8
 
 // The changes.

@@ -226,7 +226,7 @@ func (w *watch) next(kind ChangeKind, pid int) Change {
 	}
 }
 
-// story tells what was seen, but for mappings.
+// story returns what was seen, but for mappings.
 func (w *watch) story() []string {
 	var story []string
 	for _, c := range w.seen {

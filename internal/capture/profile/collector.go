@@ -14,7 +14,7 @@ import (
 // interpreter is stripped nothing else would say it. internal/analysis/threads knows the name.
 const collecting = "[garbage collection]"
 
-// collectorOffsets says where a CPython keeps what its collector does, in bytes. They
+// collectorOffsets describes where a CPython keeps what its collector does, in bytes. They
 // are what its own internal headers say (offsetof; gcc 12, x86-64), and are the same in
 // all 64-bit builds of a minor version but those for debugging. A build that differs is
 // found out by the program: it asks that generation0 leads to generations.

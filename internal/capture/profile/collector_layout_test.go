@@ -19,7 +19,7 @@ func described() []byte {
 	return b
 }
 
-// layoutBy says what is taken from a target's words about itself, which may be hostile.
+// layoutBy reports what is taken from a target's words about itself, which may be hostile.
 func layoutBy(t *testing.T, change func(b []byte)) bpf.SamplePythonLayout {
 	t.Helper()
 	b := described()

@@ -207,7 +207,7 @@ func (l *library) add(t trace) {
 	}
 }
 
-// tell says that there may be something to take. It is said once for each look, because
+// tell signals that there may be something to take. It is said once for each look, because
 // each time wakes the parent as well.
 func (l *library) tell() {
 	select {

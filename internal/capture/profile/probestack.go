@@ -73,7 +73,7 @@ func (s *Source) AddProbeStack(p ProbeStack, held uint64) (uint64, event.StackOr
 	return s.table.add(st.frames, r.ts, held), st.origin
 }
 
-// KeepStack says that the stack with this number is still wanted at a time (ns), and returns the number that
+// KeepStack notes that the stack with this number is still wanted at a time (ns), and returns the number that
 // it has from now on; 0 where it is gone.
 func (s *Source) KeepStack(number, at, held uint64) uint64 {
 	if number == 0 || s.table.again(number, at) {

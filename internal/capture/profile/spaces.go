@@ -63,7 +63,7 @@ type vdsoFile struct{ *bytes.Reader }
 // Close does nothing.
 func (*vdsoFile) Close() error { return nil }
 
-// Stat says what symbol.Identify asks for.
+// Stat reports what symbol.Identify asks for.
 func (f *vdsoFile) Stat() (os.FileInfo, error) { return vdsoInfo{f.Size()}, nil }
 
 // vdsoInfo is what is known of an image in memory: its name and its size in bytes, as fs.FileInfo has them.
@@ -81,7 +81,7 @@ func (vdsoInfo) Mode() os.FileMode { return 0 }
 // ModTime knows of none: it came with the kernel.
 func (vdsoInfo) ModTime() time.Time { return time.Time{} }
 
-// IsDir says that it is a file.
+// IsDir reports that it is a file.
 func (vdsoInfo) IsDir() bool { return false }
 
 // Sys knows nothing beyond that.

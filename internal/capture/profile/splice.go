@@ -2,7 +2,7 @@ package profile
 
 import "github.com/inferscope/inferscope/internal/recording/event"
 
-// trace says which stack the unwinder found for a sample.
+// trace describes which stack the unwinder found for a sample.
 type trace struct {
 	pid, tid uint32
 	at       uint64 // ns, CLOCK_MONOTONIC, when it began to unwind

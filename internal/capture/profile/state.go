@@ -64,7 +64,7 @@ func (s *Source) unwinderState() string {
 	return "running"
 }
 
-// Losses says what of the samples is missing or doubtful.
+// Losses reports what of the samples is missing or doubtful.
 func (s *Source) Losses() []loss.Loss {
 	var out []loss.Loss
 	add := func(r loss.Reason, n uint64, where, detail string) {

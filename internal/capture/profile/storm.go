@@ -107,7 +107,7 @@ func (m *storm) look(t *threads, budget float64, now uint64) {
 	}
 }
 
-// String says how much of the time a process in a storm is sampled.
+// String reports how much of the time a process in a storm is sampled.
 func (m *storm) String() string {
 	return fmt.Sprintf(
 		"it leaves its CPUs %.0f times a second, so that it is sampled for %v and then left alone for %v",

@@ -125,7 +125,7 @@ func (n *namer) look(f frame) string {
 	return clip(n.table.ResolveMemory(n.modules.memory(f.pid), f.addr).String())
 }
 
-// symbols says how to read a module.
+// symbols reports how to read a module.
 func (m *modules) symbols(mod *module) symbol.Module {
 	return symbol.Module{
 		Key:  m.identity(mod),
@@ -141,7 +141,7 @@ func (m *modules) symbols(mod *module) symbol.Module {
 	}
 }
 
-// memory says how to look into a process; one that is gone has nothing to look into.
+// memory reports how to look into a process; one that is gone has nothing to look into.
 func (m *modules) memory(pid uint32) symbol.Process {
 	m.mu.Lock()
 	s := m.spaces[pid]

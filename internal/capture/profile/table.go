@@ -85,7 +85,7 @@ func (t *table) add(stack []frame, ts, held uint64) uint64 {
 	return g.base + uint64(g.add(stack))
 }
 
-// again says that a sample at ts has the stack with this number, and whether the
+// again notes that a sample at ts has the stack with this number, and whether the
 // number is good for it: only in the newest generation, which goes last.
 func (t *table) again(number, ts uint64) bool {
 	t.mu.Lock()

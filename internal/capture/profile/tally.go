@@ -53,7 +53,7 @@ func (t *tally) cut(u *unwound, probed bool) {
 	}
 }
 
-// mostCut says where most of the spliced stacks end; "" where none does.
+// mostCut reports where most of the spliced stacks end; "" where none does.
 func (t *tally) mostCut() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *tally) mostCut() string {
 	return fmt.Sprintf(" (%d end in %s)", most, best)
 }
 
-// shares says which part of the samples came which way.
+// shares reports which part of the samples came which way.
 func (t *tally) shares() string {
 	var n [4]uint64
 	var all uint64

@@ -11,7 +11,7 @@ type unwinder interface {
 	// take returns the traces that have come since the last call, in no order. They are
 	// good until the next one.
 	take() []trace
-	// err says why it has stopped; nil while it runs.
+	// err reports why it has stopped; nil while it runs.
 	err() error
 	close()
 }

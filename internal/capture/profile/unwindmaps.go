@@ -28,7 +28,7 @@ type unwindMaps struct {
 
 func newUnwindMaps() *unwindMaps { return &unwindMaps{loaded: make(chan struct{})} }
 
-// set says what has become of the programs; it is called once.
+// set records what has become of the programs; it is called once.
 func (m *unwindMaps) set(o *unwindObjects, err error) {
 	m.objects, m.why = o, err
 	close(m.loaded)
@@ -40,7 +40,7 @@ func (m *unwindMaps) wait() (*unwindObjects, error) {
 	return m.objects, m.why
 }
 
-// describe says what the rule with the next number means. The programs learn of it with
+// describe defines what the rule with the next number means. The programs learn of it with
 // the next file.
 func (m *unwindMaps) describe(info support.UnwindInfo) {
 	m.mu.Lock()

@@ -43,7 +43,7 @@ func (l *loader) frame(number, addr uint64, pid uint32) *frame {
 	return l.convert.native(x.module, addr)
 }
 
-// whyCut says why the stack ended with an error in the file of a number.
+// whyCut reports why the stack ended with an error in the file of a number.
 func (l *loader) whyCut(code, number uint64) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

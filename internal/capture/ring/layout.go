@@ -21,7 +21,7 @@ const (
 // maxCPUs bounds what sysfs can make us allocate; Linux supports 8,192.
 const maxCPUs = 1 << 13
 
-// plan says how many rings of which size there are and which one each CPU uses.
+// plan describes how many rings of which size there are and which one each CPU uses.
 type plan struct {
 	rings  int
 	size   int64 // bytes, a power of two

@@ -137,7 +137,7 @@ func (s *Source) runs() overhead.Runs {
 // left is how often followed threads left their CPUs so far.
 func (k *kernel) left() uint64 { return k.count(bpf.SchedSwitchCountSWITCH_LEFT) }
 
-// whySummed says why waits were summed.
+// whySummed reports why waits were summed.
 func (s *Source) whySummed() string {
 	why := fmt.Sprintf("threads left their CPUs more than %d times per second", s.opts.Budget)
 	if level := s.Level(); level > 0 {

@@ -100,7 +100,7 @@ func newNames(proc string, keep time.Duration) *names {
 	return n
 }
 
-// watch says that pid is a target's process, or no longer. Its files stay known for
+// watch notes that pid is a target's process, or no longer. Its files stay known for
 // the recordings that still show it.
 func (n *names) watch(pid uint32, on bool) {
 	n.mu.Lock()

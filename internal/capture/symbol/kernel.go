@@ -20,7 +20,7 @@ const (
 	maxKernelNames = 1 << 14
 )
 
-// ErrHidden says that the kernel shows its symbols' addresses as 0.
+// ErrHidden means that the kernel shows its symbols' addresses as 0.
 var ErrHidden = errors.New("the kernel hides its symbols (kernel.kptr_restrict): give CAP_SYSLOG, or set it to 0 or 1")
 
 // Kernel names kernel addresses by /proc/kallsyms. Its table is not kept: it is read

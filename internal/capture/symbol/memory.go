@@ -207,7 +207,7 @@ func regionAt(all []region, addr uint64) (region, bool) {
 	return all[i], true
 }
 
-// regionName says what memory is that maps shows under a name.
+// regionName reports what memory is that maps shows under a name.
 func regionName(path string) string {
 	path = strings.TrimSuffix(path, " (deleted)")
 	switch {

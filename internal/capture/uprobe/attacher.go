@@ -62,7 +62,7 @@ func NewAttacher(opts Options) (*Attacher, error) {
 // Mode is how this Attacher attaches.
 func (a *Attacher) Mode() Mode { return a.mode }
 
-// Rejected says why the modes that are better than Mode do not work here.
+// Rejected reports why the modes that are better than Mode do not work here.
 func (a *Attacher) Rejected() []error { return a.trial }
 
 // Close frees the programs. Attachments that are still open keep theirs.

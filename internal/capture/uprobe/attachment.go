@@ -13,7 +13,7 @@ import (
 	"github.com/inferscope/inferscope/bpf"
 )
 
-// ErrNoProcess says that the process has gone.
+// ErrNoProcess means that the process has gone.
 var ErrNoProcess = errors.New("no such process")
 
 // Failure is a site that could not be probed.
@@ -22,7 +22,7 @@ type Failure struct {
 	Err  error
 }
 
-// Error says which site failed and why.
+// Error reports which site failed and why.
 func (f Failure) Error() string {
 	return fmt.Sprintf("probe at file offset %#x: %v", f.Site.Offset, f.Err)
 }

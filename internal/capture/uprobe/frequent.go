@@ -10,7 +10,7 @@ import (
 // perWindow is how many of the windows in which the rate of calls is looked at are in a second (SKIP_WINDOW).
 const perWindow = 10
 
-// SetFrequent says how many calls a second of one frequent function a thread may make that
+// SetFrequent sets how many calls a second of one frequent function a thread may make that
 // each have an event.
 func (a *Attacher) SetFrequent(calls uint64) error {
 	if err := a.coll.Variables[bpf.CallsVarCallsInWindow].Set(max(1, calls/perWindow)); err != nil {

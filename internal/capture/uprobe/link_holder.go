@@ -20,7 +20,7 @@ import (
 // LinkHolderArgument is the first argument of a program that is to be a link holder.
 const LinkHolderArgument = "link-holder"
 
-// ErrLinkHolderGone says that the process that held the probes has ended, and they with it;
+// ErrLinkHolderGone means that the process that held the probes has ended, and they with it;
 // of one Attachment also that it has no descriptor left for it.
 var ErrLinkHolderGone = errors.New("the process that holds the probes has gone, or takes no more")
 

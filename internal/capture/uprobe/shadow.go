@@ -10,7 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
-// errShadowStack says that the returns of functions are not probed: to do so would kill the process.
+// errShadowStack means that the returns of functions are not probed: to do so would kill the process.
 var errShadowStack = errors.New("the process has shadow stacks, which Linux before 6.11 does not keep right where a " +
 	"return is probed: start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off")
 

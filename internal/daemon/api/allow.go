@@ -17,7 +17,7 @@ import (
 // group, if there is one, and root.
 const DefaultAllow = "@inferscope"
 
-// Allow says which unprivileged users may have processes of their own watched. The zero value admits none.
+// Allow describes which unprivileged users may have processes of their own watched. The zero value admits none.
 type Allow struct {
 	all         bool
 	uids, gids  []uint32

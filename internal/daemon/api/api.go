@@ -143,7 +143,7 @@ type Kept struct {
 	UploadError  string `json:"upload_error,omitempty"`
 }
 
-// TargetState says what the daemon does about a target.
+// TargetState describes what the daemon does about a target.
 type TargetState string
 
 // The states of a target.
@@ -208,7 +208,7 @@ type Self struct {
 	Heap int64   `json:"heap_bytes"` // live objects of the daemon itself at its last garbage collection
 }
 
-// Window says which stretch of time a recording is about: For > 0 means from now
+// Window describes which stretch of time a recording is about: For > 0 means from now
 // on for so long, else Last > 0 means so far back from now, else everything kept.
 type Window struct {
 	Last time.Duration

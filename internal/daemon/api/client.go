@@ -68,7 +68,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// refused says why connecting failed.
+// refused reports why connecting failed.
 func (c *Client) refused(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return clierror.New(

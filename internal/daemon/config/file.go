@@ -135,7 +135,7 @@ func (f *File) readOwned(path string, owners []uint32) (string, error) {
 	return string(b), err
 }
 
-// foreign says which other user can have written a file, or put it where it is; "" where only root can.
+// foreign reports which other user can have written a file, or put it where it is; "" where only root can.
 func foreign(path string, file *unix.Stat_t) (string, error) {
 	var dir unix.Stat_t
 	if err := unix.Stat(filepath.Dir(path), &dir); err != nil {

@@ -133,7 +133,7 @@ func NewTally(functions func() []recording.Function, decoder func([]recording.Fu
 	}
 }
 
-// Target says that process pid belongs to target root, from now on.
+// Target notes that process pid belongs to target root, from now on.
 func (t *Tally) Target(pid, root uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -250,7 +250,7 @@ func (p *Pusher) keep(b batch) {
 	p.batches = append(p.batches, b)
 }
 
-// report says when sending a signal begins to fail, and when it works again.
+// report reports when sending a signal begins to fail, and when it works again.
 func (p *Pusher) report(signal string, err error) {
 	if !p.sender.changed(signal, err) {
 		return

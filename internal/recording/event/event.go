@@ -19,7 +19,7 @@ type Event struct {
 	Args  [4]uint64 // see bpf/event.h and package cuda, which decodes them
 }
 
-// Kind says what an event is about. The values are enum event_kind of bpf/event.h.
+// Kind describes what an event is about. The values are enum event_kind of bpf/event.h.
 type Kind uint8
 
 // The kinds of events.
@@ -135,7 +135,7 @@ const (
 
 // ShortOf returns an interval that stands for those of a Short, for who wants to know what they were
 // blocked in: its Func, Flags and Args[3] are theirs. known is false where they are of several reasons;
-// others says that threads of other processes ended them.
+// others reports that threads of other processes ended them.
 func ShortOf(e *Event) (one Event, others, known bool) {
 	one = Event{
 		TS:    e.TS,
@@ -157,7 +157,7 @@ const (
 	Unexplained = 0xfffd // why it left its CPU is not known; in imported recordings only, never of a BPF program
 )
 
-// SampleCause says why a sample was taken; enum sample_cause of bpf/event.h.
+// SampleCause describes why a sample was taken; enum sample_cause of bpf/event.h.
 type SampleCause uint16
 
 // The causes of samples.
@@ -171,7 +171,7 @@ const (
 	Traced SampleCause = 0x100
 )
 
-// StackOrigin says how a sample's stack was had; enum stack_origin of bpf/event.h.
+// StackOrigin describes how a sample's stack was had; enum stack_origin of bpf/event.h.
 type StackOrigin uint8
 
 // The origins of stacks, from the best to the worst.

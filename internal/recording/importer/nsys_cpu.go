@@ -161,7 +161,7 @@ type switched struct {
 	pid, tid uint32
 }
 
-// frameKey says which frame a row is of.
+// frameKey describes which frame a row is of.
 type frameKey struct{ symbol, module, kernel int64 }
 
 // readSamples reads the stacks first: the samples refer to them.

@@ -6,7 +6,7 @@ package loss
 // Reason names a way to lose something. Its value is what JSON and metrics show.
 type Reason string
 
-// Severity says what a loss does to conclusions.
+// Severity describes what a loss does to conclusions.
 type Severity string
 
 // The severities, from harmless to fatal for a verdict.

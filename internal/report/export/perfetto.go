@@ -39,7 +39,7 @@ func writePerfetto(v *view, out *bufio.Writer) error {
 	return p.err
 }
 
-// clocks says that the times of packets, which Perfetto takes as CLOCK_BOOTTIME, are CLOCK_MONOTONIC of a machine
+// clocks declares that the times of packets, which Perfetto takes as CLOCK_BOOTTIME, are CLOCK_MONOTONIC of a machine
 // that was not suspended, and what the wall clock said then.
 func (p *perfetto) clocks() {
 	m := &p.v.rec.Meta

@@ -14,7 +14,7 @@ type drawn struct {
 	fill  uint8  // of several: the share of its length that they take, of 255
 }
 
-// detail says how fine a timeline is: what is shorter than a quarter of bin (ns) is put together with what else
+// detail describes how fine a timeline is: what is shorter than a quarter of bin (ns) is put together with what else
 // begins in the same bin, but for the focus, where all is as it was recorded. Bin 0 is everything as it was recorded.
 type detail struct {
 	bin   uint64

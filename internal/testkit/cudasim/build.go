@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// Paths says where the built simulator and victims lie.
+// Paths describes where the built simulator and victims lie.
 type Paths struct {
 	Root         string // the repository
 	Sim          string // libcudart.so.13, libcupti.so.13, and r535 and r580 with a libcuda.so.1 each
@@ -91,7 +91,7 @@ func build() (Paths, error) {
 	return p, runMake(root, "testdata/victims", filepath.Dir(p.Victim)) // links what the first built
 }
 
-// runMake says where the output goes and hides an outer make, whose variables would come along in the environment.
+// runMake sets where the output goes and hides an outer make, whose variables would come along in the environment.
 func runMake(root, dir, out string) error {
 	cmd := exec.Command("make", "-s", "-C", filepath.Join(root, dir), "OUT="+out)
 	for _, v := range os.Environ() {

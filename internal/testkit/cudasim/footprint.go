@@ -12,7 +12,7 @@ type Footprint struct {
 	RSS                int // resident, KiB
 }
 
-// Footprint says what the victim holds now.
+// Footprint returns what the victim holds now.
 func (v *Victim) Footprint() Footprint {
 	v.tb.Helper()
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", v.PID))

@@ -133,7 +133,7 @@ const (
 	stripeBytes  = 8 * (3*names + 2*copyKinds + 2*opKinds)
 )
 
-// errNotTruth says that a file is not a truth file, or not one of this version.
+// errNotTruth means that a file is not a truth file, or not one of this version.
 var errNotTruth = errors.New("not a truth file of version 1")
 
 type truthHeader struct {

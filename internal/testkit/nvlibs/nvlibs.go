@@ -43,7 +43,7 @@ func Drivers() []Part { return []Part{Driver470, Driver535, Driver550, Driver555
 // Runtimes lists the runtime libraries, oldest first.
 func Runtimes() []Part { return []Part{Runtime11, Runtime12, Runtime13} }
 
-// source says where a part comes from: one of the two is set.
+// source describes where a part comes from: one of the two is set.
 type source struct {
 	debs  []deb
 	wheel string // PyPI requirement
@@ -135,7 +135,7 @@ func find(dir, pattern string) (string, bool) {
 	return found, err == nil && found != ""
 }
 
-// errCached says that only the cache may be used and does not have the part.
+// errCached means that only the cache may be used and does not have the part.
 var errCached = errors.New("it is not in the cache, and -short fetches nothing")
 
 // retry is how long a failure is believed: each package's tests run in a process

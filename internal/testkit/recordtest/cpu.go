@@ -105,7 +105,7 @@ func (b *Builder) Off(o Off) *Builder {
 	})
 }
 
-// Runs says that a thread was on a CPU at ts: without it and without intervals it is not known.
+// Runs notes that a thread was on a CPU at ts: without it and without intervals it is not known.
 func (b *Builder) Runs(tid uint32, ts uint64) *Builder {
 	return b.Event(
 		event.Event{TS: ts, PID: PID, TID: tid, Kind: event.OffCPU, Func: uint16(event.Runs), Flags: event.Mark},

@@ -17,7 +17,7 @@ import (
 // Start is the beginning of a recording's window, ns.
 const Start = calltest.Start
 
-// Config says how a program is recorded.
+// Config describes how a program is recorded.
 type Config struct {
 	Seed        uint64
 	Agent       bool    // calls come from the agent, with correlation ids; else from probes

@@ -24,7 +24,7 @@ const (
 	isValue                    // what an expression says
 )
 
-// rule says how a register's value in the caller is found.
+// rule describes how a register's value in the caller is found.
 type rule struct {
 	kind     ruleKind
 	register uint64

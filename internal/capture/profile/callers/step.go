@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// ErrEnd says that a function has no caller: it is the thread's first.
+// ErrEnd means that a function has no caller: it is the thread's first.
 var ErrEnd = errors.New("the thread's first function")
 
 // Registers are a thread's, by DWARF's numbers (System V ABI AMD64, figure 3.36:

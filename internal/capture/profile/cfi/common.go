@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrMalformed says that the bytes are not what they should be, or of a kind that no compiler writes.
+// ErrMalformed means that the bytes are not what they should be, or of a kind that no compiler writes.
 var ErrMalformed = errors.New("malformed unwind tables")
 
 // Common is what functions share: a CIE.

@@ -73,7 +73,7 @@ func waitOf(rec *recording.Recording, pid uint32, t *raw) event.Event {
 // maxDescriptor is the highest number that is taken for a file descriptor (fs.nr_open's default).
 const maxDescriptor = 1 << 20
 
-// describeFile says which file the call's first argument stands for, if it is a
+// describeFile records which file the call's first argument stands for, if it is a
 // descriptor; package threads knows which calls have one. The kernel gives the name
 // without asking the file's file system.
 func describeFile(rec *recording.Recording, pid uint32, e *event.Event) {

@@ -147,7 +147,7 @@ func (s *space) look(p place, symbols symbols) string {
 	return symbols.Resolve(s.file(p.module), p.addr).String()
 }
 
-// file says how to read the symbols of a module.
+// file reports how to read the symbols of a module.
 func (s *space) file(m *module) symbol.Module {
 	return symbol.Module{
 		Path:   m.Path,
@@ -156,7 +156,7 @@ func (s *space) file(m *module) symbol.Module {
 	}
 }
 
-// memory says how to look into what is in no file.
+// memory reports how to look into what is in no file.
 func (s *space) memory() symbol.Process {
 	p := s.process
 	return symbol.Process{

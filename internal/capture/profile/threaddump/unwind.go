@@ -69,7 +69,7 @@ func (s *space) caller(p place, r *callers.Registers, m *memory) (callers.Regist
 	return p.module.cfi.Caller(p.addr, r, m)
 }
 
-// why says why there is no entry for a place.
+// why reports why there is no entry for a place.
 func why(p place) string {
 	switch {
 	case p.module == nil:

@@ -30,7 +30,7 @@ const (
 // gives a whole file up that goes deeper.
 const maxStates = 8
 
-// rule says how a value is found. The members that kind does not use are 0.
+// rule describes how a value is found. The members that kind does not use are 0.
 type rule struct {
 	kind   uint64 // a register, or one of the above
 	offset int64
@@ -231,7 +231,7 @@ func number(register uint64) uint8 {
 	return support.UnwindRegInvalid
 }
 
-// framePointer says where the caller's frame pointer is.
+// framePointer reports where the caller's frame pointer is.
 func (w *row) framePointer(out *support.UnwindInfo) {
 	switch {
 	case w.fp.kind == inFrame && (w.cfa.kind != rsp || w.fp.offset < 0 && w.fp.offset >= -w.cfa.offset):
@@ -241,7 +241,7 @@ func (w *row) framePointer(out *support.UnwindInfo) {
 	}
 }
 
-// stackPointer says where the CFA is, or that nothing of it is of use.
+// stackPointer reports where the CFA is, or that nothing of it is of use.
 func (w *row) stackPointer(out support.UnwindInfo) support.UnwindInfo {
 	switch w.cfa.kind {
 	case rbp, rsp:

@@ -211,7 +211,7 @@ func (s *Source) Pressure(pid uint32, from, to uint64) []recording.Pressure {
 	return append([]recording.Pressure(nil), r.samples[max(0, first-1):min(len(r.samples), last+1)]...)
 }
 
-// State says where memory stalls come from, and what is not sampled.
+// State reports where memory stalls come from, and what is not sampled.
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ const (
 	maxFiles      = 4
 )
 
-// ErrNone says that a process maps no library of the driver's that can be probed.
+// ErrNone means that a process maps no library of the driver's that can be probed.
 var ErrNone = errors.New("it maps no CUDA driver that can be probed")
 
 // Is reports whether a file of this name is the driver's library.
