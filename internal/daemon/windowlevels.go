@@ -12,8 +12,7 @@ import (
 type gpuWindows interface {
 	// WindowPeriod returns the configured time between the beginnings of two windows; 0 without windows.
 	WindowPeriod() time.Duration
-	// SetWindowPeriod sets the shortest period for the windows of all processes. From the first call on, the source
-	// no longer lengthens the period by itself when windows cost too much.
+	// SetWindowPeriod sets the shortest period for the windows of all processes.
 	SetWindowPeriod(least time.Duration)
 	// WindowCost returns the share of its time that windows cost the process that pays most; without a Basis before
 	// the first window has ended.

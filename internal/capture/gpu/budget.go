@@ -14,6 +14,9 @@ const (
 	windowsShare = 0.75
 	// mostStretch bounds how rare windows become, in periods: a report must still rest on some.
 	mostStretch = 15
+	// shortestOn is how short a window becomes because of what it costs: the least in which a diagnosis sees enough. The
+	// first one is as short.
+	shortestOn = 50 * time.Millisecond
 )
 
 // allowed is the share of a process's time that windows may take; 0: any.
@@ -24,23 +27,26 @@ func (o *Options) tolerance() time.Duration {
 	return time.Duration(o.allowed() * float64(o.Period) / 3)
 }
 
-// weigh judges the windows that have ended, and makes them rarer where they cost more than
-// they may, or as frequent as was asked for where they do not. The caller holds the lock.
+// weigh judges the windows that have ended. The next one is as long as it may be to take no more than the budget of a
+// period, and begins when what the last one took is paid off. The caller holds the lock.
 func (s *Source) weigh(q *session) {
-	spans, predicted := q.facts.takeSpans()
-	if len(spans)+len(predicted) == 0 || s.opts.Budget == 0 || q.mode != modeWindows {
+	spans, loads := q.facts.takeSpans()
+	if len(spans)+len(loads) == 0 || s.opts.Budget == 0 || q.mode != modeWindows {
 		return
 	}
-	for _, ns := range predicted {
-		q.meter.predict(ns)
+	for _, l := range loads {
+		q.meter.predict(l)
 	}
 	s.paces.of(q.process.PID, func(p *pace) {
 		for _, span := range spans {
 			q.meter.add(span, p)
 		}
 	})
-	q.cost = q.meter.cost(s.opts.tolerance())
-	if s.governed == 0 && q.limiter.set(limitCost, s.opts.affordable(q.cost.window), s.opts.Period) {
+	if q.cost = q.meter.cost(s.opts.tolerance()); q.cost.seen == 0 {
+		return
+	}
+	shorter := q.limiter.shorten(s.opts.affordableOn(q.cost))
+	if q.limiter.set(limitCost, s.opts.affordable(q.cost.last), s.opts.Period) || shorter {
 		s.retime(q)
 	}
 }
@@ -51,23 +57,45 @@ func (o *Options) affordable(window time.Duration) time.Duration {
 	return min(max(o.Period, needed), min(mostStretch*o.Period, maxPeriod))
 }
 
+// affordableOn returns how long a window may be so that it takes no more than the budget of a period.
+func (o *Options) affordableOn(c cost) time.Duration {
+	rest := o.allowed()*float64(o.Period) - float64(c.fixed)
+	switch {
+	case rest <= 0:
+		return o.firstOn()
+	case c.rate*float64(o.On) <= rest:
+		return o.On
+	}
+	return max(time.Duration(rest/c.rate), o.firstOn())
+}
+
+// firstOn is how long a window is of which nothing is known.
+func (o *Options) firstOn() time.Duration {
+	if o.Budget == 0 {
+		return o.On
+	}
+	return min(o.On, shortestOn)
+}
+
 // spending says what a session's windows take of its process's time, and what was done
 // about it; "" where nothing is known yet. The caller holds the lock.
 func (s *Source) spending(q *session) string {
-	c, period := q.cost, time.Duration(s.times(q).period)
+	c, t := q.cost, s.times(q)
+	on, period := time.Duration(t.on), time.Duration(t.period)
 	if s.opts.Budget == 0 || q.mode != modeWindows || c.seen == 0 {
 		return ""
 	}
-	share := 100 * float64(c.window) / float64(period)
+	window := c.next(on)
+	share := 100 * float64(window) / float64(period)
 	took := fmt.Sprintf(
 		"a window takes %s of this program's time, windows together %.1f%%",
-		c.window.Round(100*time.Microsecond),
+		window.Round(100*time.Microsecond),
 		share,
 	)
 	if !c.known {
 		took = fmt.Sprintf(
 			"by its records a window is predicted to take %s of this program's time, windows together %.1f%%",
-			c.window.Round(100*time.Microsecond),
+			window.Round(100*time.Microsecond),
 			share,
 		)
 	}
@@ -80,11 +108,13 @@ func (s *Source) spending(q *session) string {
 			allowed,
 			rounded(period),
 		)
-	case period > s.opts.Period:
+	case period > s.opts.Period || on < s.opts.On:
 		return fmt.Sprintf(
-			"%s: so they come every %s instead of every %s (--overhead-budget)",
+			"%s: so there are %s every %s instead of %s every %s (--overhead-budget)",
 			took,
+			on.Round(time.Millisecond),
 			rounded(period),
+			s.opts.On,
 			s.opts.Period,
 		)
 	}

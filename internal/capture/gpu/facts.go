@@ -27,7 +27,7 @@ type facts struct {
 	began      uint64                  // ns: when the last window began to be felt; 0: not known
 	last       span                    // of the last window that ended; next is not known yet
 	spans      []span                  // of windows before it, until they are judged
-	predicted  []uint64                // ns: what windows are predicted to have cost, until that is taken
+	loads      []load                  // what windows are predicted to have cost, until that is taken
 	newest     uint64                  // ns: the latest end of what the GPU did that was seen
 	subscribed bool                    // the last window was kept
 	steps      []recording.WindowSteps // of the last windows
@@ -96,20 +96,20 @@ func (f *facts) over(from, to, left, held, records uint64) {
 	f.last.from, f.last.to, f.last.held = f.began, to+left, held
 	entered := from - min(from, f.began)
 	f.began = 0
-	if length := to - from; length <= longestOn && entered <= longestOn && len(f.predicted) < maxSpans {
+	if length := to - from; length <= longestOn && entered <= longestOn && len(f.loads) < maxSpans {
 		recorded := min(length, min(records, length/recordTime+1)*recordTime)
-		f.predicted = append(f.predicted, entered+recorded+held)
+		f.loads = append(f.loads, load{min(entered, longestEntry) + held, recorded, length})
 	}
 }
 
 // takeSpans returns the windows whose cost can be judged, each once, and what windows that have ended since the last
-// call are predicted to have cost (ns).
-func (f *facts) takeSpans() (spans []span, predicted []uint64) {
+// call are predicted to have cost.
+func (f *facts) takeSpans() ([]span, []load) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	spans, predicted = f.spans, f.predicted
-	f.spans, f.predicted = nil, nil
-	return spans, predicted
+	spans, loads := f.spans, f.loads
+	f.spans, f.loads = nil, nil
+	return spans, loads
 }
 
 // losing notes how many records the window that is open has lost so far.

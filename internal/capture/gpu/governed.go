@@ -16,8 +16,7 @@ func (s *Source) WindowPeriod() time.Duration {
 	return s.opts.Period
 }
 
-// SetWindowPeriod makes the windows of all processes at least as rare. From the first call on nothing else makes
-// them rarer because of what they cost.
+// SetWindowPeriod makes the windows of all processes at least as rare.
 func (s *Source) SetWindowPeriod(least time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,7 +25,7 @@ func (s *Source) SetWindowPeriod(least time.Duration) {
 	}
 	s.governed = least
 	for _, q := range s.sessions {
-		q.limiter.least[limitCost], q.limiter.least[limitGovernor] = 0, least
+		q.limiter.least[limitGovernor] = least
 		s.retime(q)
 	}
 }
@@ -45,16 +44,16 @@ func (s *Source) WindowCost(pids []uint32) recording.Cost {
 		if !slices.Contains(pids, q.process.PID) || q.mode != modeWindows || q.cost.seen == 0 {
 			continue
 		}
-		if c := q.cost.by(time.Duration(s.times(q).period)); most.Basis == "" || c.Share > most.Share {
+		if c := q.cost.by(s.times(q)); most.Basis == "" || c.Share > most.Share {
 			most = c
 		}
 	}
 	return most
 }
 
-// by returns the cost as a share of a process's time, where windows begin a period apart.
-func (c cost) by(period time.Duration) recording.Cost {
-	share, half := float64(c.window)/float64(period), 2*float64(c.doubt)/float64(period)
+// by returns the cost of windows as a share of a process's time.
+func (c cost) by(t times) recording.Cost {
+	share, half := float64(c.next(time.Duration(t.on)))/float64(t.period), 2*float64(c.doubt)/float64(t.period)
 	if !c.known {
 		return recording.Cost{
 			Share: share, Low: share / predictedWithin, High: share * predictedWithin, Basis: recording.CostPredicted,

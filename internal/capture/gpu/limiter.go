@@ -7,8 +7,8 @@ type limit uint8
 
 // The limits.
 const (
-	limitCost     limit = iota // they cost the process more than they may (budget.go)
-	limitGovernor              // what weighs all sources wants it (governed.go); it replaces limitCost
+	limitCost     limit = iota // the last one cost the process more than the budget of a period (budget.go)
+	limitGovernor              // what weighs all sources wants it (governed.go)
 	limitLeak                  // they leave memory in the process (leak_period.go)
 	limits
 )
@@ -21,6 +21,7 @@ const worthwhile = 0.1
 type limiter struct {
 	least [limits]time.Duration // 0: as they like
 	rests bool                  // gaps are long enough to measure what windows leave (restPeriod)
+	on    time.Duration         // how long each is; 0: none was judged yet
 }
 
 // set changes one limit, and reports whether the agent is to be told. A small change is dropped.
@@ -30,6 +31,15 @@ func (l *limiter) set(why limit, least, asked time.Duration) bool {
 		return false
 	}
 	l.least[why] = least
+	return true
+}
+
+// shorten changes how long windows are, and reports whether the agent is to be told. A small change is dropped.
+func (l *limiter) shorten(on time.Duration) bool {
+	if float64(max(on-l.on, l.on-on)) < worthwhile*float64(l.on) {
+		return false
+	}
+	l.on = on
 	return true
 }
 
@@ -55,6 +65,7 @@ func (l *limiter) period(on, asked time.Duration) time.Duration {
 // times are those of a session's windows.
 func (s *Source) times(q *session) times {
 	t := s.opts.times()
+	t.on = uint64(or(q.limiter.on, s.opts.firstOn()))
 	t.period = uint64(q.limiter.period(time.Duration(t.on), s.opts.Period))
 	return t
 }

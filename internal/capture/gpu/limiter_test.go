@@ -38,6 +38,9 @@ func TestLimiter(t *testing.T) {
 		t.Error("the end of a limit is not told")
 	}
 	period("no limit any more", asked)
+	if !l.shorten(on/4) || l.shorten(on/4+time.Millisecond) || !l.shorten(on/2) || l.on != on/2 {
+		t.Error("a length that changes, and only such a one, is not told")
+	}
 	if !l.rest(true) || l.rest(true) {
 		t.Error("gaps that are to be long are not told once")
 	}
@@ -47,11 +50,11 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// TestGovernorReplacesTheLimitOfCost: also for processes that come later.
-func TestGovernorReplacesTheLimitOfCost(t *testing.T) {
+// TestGovernorAndCost: the stricter one counts, also for processes that come later.
+func TestGovernorAndCost(t *testing.T) {
 	s := newTestSource(t, Options{Inject: noInjector{t}})
 	early := newSession(&proc.Process{PID: 1}, "", newFacts(1))
-	early.limiter.set(limitCost, 5*s.opts.Period, s.opts.Period)
+	early.limiter.set(limitCost, 2*s.opts.Period, s.opts.Period)
 	s.mu.Lock()
 	s.sessions[early.process.ID()] = early
 	s.mu.Unlock()
@@ -59,6 +62,10 @@ func TestGovernorReplacesTheLimitOfCost(t *testing.T) {
 	s.SetWindowPeriod(least)
 	if got := time.Duration(s.times(early).period); got != least {
 		t.Errorf("windows are %v apart, want %v", got, least)
+	}
+	early.limiter.set(limitCost, 5*s.opts.Period, s.opts.Period)
+	if got := time.Duration(s.times(early).period); got != 5*s.opts.Period {
+		t.Errorf("windows are %v apart, want what the last one took paid off first", got)
 	}
 	late := &proc.Process{PID: 2}
 	s.begin(late, "")

@@ -202,7 +202,7 @@ func (s *Source) start(p *proc.Process, known []uint64) start {
 	defer s.mu.Unlock()
 	return start{
 		Slots: s.opts.Slots, Continuous: s.wanted(p) == modeContinuous, Off: s.opts.Watch > 0 || s.opts.Gate != nil,
-		Times: [3]time.Duration{s.opts.On, s.opts.Period, s.opts.Deadline}, CUPTI: s.opts.CUPTI, Known: known,
+		Times: [3]time.Duration{s.opts.firstOn(), s.opts.Period, s.opts.Deadline}, CUPTI: s.opts.CUPTI, Known: known,
 	}
 }
 

@@ -28,7 +28,17 @@ const (
 	// 34,657 kernels of graphs and 71 ± 12 ms with 28,557 launched ones, 13 ms of that to enter and leave (H200, CUPTI
 	// 13.0, test/gpu/server_cost.py).
 	recordTime = 1700
+	// longestEntry is what a way in takes of the process's time at most, ns: 33 ms in 213 windows (H200, CUPTI 13.0). A
+	// longer one waits for its turn, and the process goes on meanwhile.
+	longestEntry = 40_000_000
 )
+
+// load is what a window that has ended is predicted to have cost its process, ns.
+type load struct {
+	fixed    uint64 // whatever its length: the way in, and what a thread of the process spent on the way out
+	recorded uint64 // for its records
+	length   uint64
+}
 
 // meter measures what a window costs its process: the time that a process lost in a span
 // is the span less what its calls would have taken at the pace around it. One window says
@@ -37,13 +47,19 @@ const (
 // agent, and is a lower bound that needs no pace. Until enough windows were compared, the cost is
 // predicted from that, from the way in, and from how much was recorded.
 type meter struct {
-	lost      []float64 // ns by window, the latest last; below 0 where the process was faster in it
-	held      []float64 // ns by window
-	predicted []float64 // ns by window
+	lost  []float64 // ns by window, the latest last; below 0 where the process was faster in it
+	held  []float64 // ns by window
+	fixed []float64 // ns by window, predicted
+	whole []float64 // likewise, with its records
+	rates []float64 // likewise, of its records, for each ns that it was open
 }
 
 // predict notes what a window that has just ended is predicted to have cost.
-func (m *meter) predict(ns uint64) { m.predicted = keepLast(m.predicted, float64(ns)) }
+func (m *meter) predict(l load) {
+	m.fixed = keepLast(m.fixed, float64(l.fixed))
+	m.whole = keepLast(m.whole, float64(l.fixed+l.recorded))
+	m.rates = keepLast(m.rates, float64(l.recorded)/float64(max(1, l.length)))
+}
 
 // add judges a span.
 func (m *meter) add(s span, p *pace) {
@@ -71,7 +87,10 @@ func keepLast(list []float64, v float64) []float64 {
 
 // cost is what is known of what a window costs.
 type cost struct {
-	window time.Duration // of the process's time, for each window
+	window time.Duration // of the process's time, for each window so far
+	last   time.Duration // for the last one
+	fixed  time.Duration // for the next one, whatever its length,
+	rate   float64       // and of its length, as it was in the last one or is as a rule, whichever is more
 	doubt  time.Duration // standard error of window, where it is a measurement
 	seen   int           // windows that it rests on
 	known  bool          // window is a measurement; else it is predicted
@@ -80,14 +99,31 @@ type cost struct {
 // cost returns what a window takes of the process's time. within is how well it must be
 // known: its standard error must be less, or a fifth of it.
 func (m *meter) cost(within time.Duration) cost {
-	predicted, _ := middle(m.predicted)
-	c := cost{window: time.Duration(predicted), seen: len(m.predicted)}
+	predicted, _ := middle(m.whole)
+	c := cost{window: time.Duration(predicted), seen: len(m.whole)}
+	if c.seen > 0 {
+		fixed, _ := middle(m.fixed)
+		rate, _ := middle(m.rates)
+		c.last = time.Duration(m.whole[c.seen-1])
+		c.fixed, c.rate = time.Duration(fixed), max(rate, m.rates[c.seen-1])
+	}
 	lost, doubt := middle(m.lost)
 	if len(m.lost) < minSamples || doubt > float64(within) && doubt > lost/5 {
 		return c
 	}
 	held, _ := middle(m.held)
-	return cost{window: time.Duration(max(held, lost)), doubt: time.Duration(doubt), seen: len(m.lost), known: true}
+	measured := max(held, lost)
+	scale := measured / max(1, predicted)
+	return cost{
+		window: time.Duration(measured), last: time.Duration(scale * float64(c.last)),
+		fixed: time.Duration(scale * float64(c.fixed)), rate: scale * c.rate,
+		doubt: time.Duration(doubt), seen: len(m.lost), known: true,
+	}
+}
+
+// next returns what the last window took or one of a length will, whichever is more.
+func (c cost) next(on time.Duration) time.Duration {
+	return max(c.last, c.fixed+time.Duration(c.rate*float64(on)))
 }
 
 // middle returns the mean of a list without its largest and smallest eighths, and its standard
