@@ -184,3 +184,104 @@ func blindThreadsTwins() map[string]twin {
 		),
 	}
 }
+
+// blindServers are servers, processes, threads under one lock, a quota, noisy neighbours and graphs with allocation,
+// written by somebody who had read the programs before them and none of the analysis, and run once before it was
+// changed for any of them.
+func blindServers() []scenario {
+	pickles := "kernels 20 gemm_us50; gwait; pickle 3000"
+	return []scenario{
+		{
+			name:   "graph and pinning",
+			script: "graph 60 gemm_us25; wait; pin 1 16M; native 800",
+			env:    knob("CUDASIM_SLOW", "cuMemHostAlloc:*:3000000"),
+			want:   "allocation",
+		},
+		{
+			name:   "graph, allocation and Python",
+			script: "graph 40 gemm_us25; wait; ralloc 2 1M; python 1200",
+			env:    knob("CUDASIM_ALLOC_NS", "1500000"),
+			python: true,
+			want:   "allocation",
+		},
+		{
+			name:    "CSV in an HTTP server",
+			script:  "handle; csv 4000; kernels 20 gemm_us50; wait",
+			python:  true,
+			http:    true,
+			request: 20 * time.Microsecond,
+			want:    "preprocessing",
+		},
+		{
+			name:    "server that waits for a lock",
+			script:  "serve; lock 3500; kernels 20 gemm_us50; wait",
+			request: 20 * time.Microsecond,
+			want:    "lock",
+		},
+		{
+			name:   "two processes that decode and sleep",
+			script: step + "decode 4000; sleep 800\nprocess " + step + "decode 4000; sleep 800",
+			want:   "preprocessing",
+		},
+		{
+			name:   "launches, throttled",
+			script: "burst 100 20 tiny_us3; wait",
+			env:    asOnGPU(),
+			quota:  40,
+			want:   "throttled",
+		},
+		{
+			name:      "noisy neighbours of a tokenizer and an upload",
+			script:    "cpu {cpu}; " + step + "tokenize 2500; copyin 4M",
+			hogs:      2,
+			want:      "no-cpu",
+			copies:    "sync-copy",
+			neighbour: true,
+		},
+		{
+			name:   "answer of a server, and collections",
+			script: step + "fetch {http} 5000; collect 10000",
+			python: true,
+			want:   "network",
+		},
+		{
+			name:   "three threads that pickle under the GIL",
+			script: strings.Join([]string{pickles, pickles, pickles}, "\n"),
+			python: true,
+			want:   "serialization",
+		},
+		{name: "worker and sleep", script: step + "worker 4000; sleep 1200", want: "worker"},
+		{
+			name:    "server beside graphs",
+			script:  "graph 100 gemm_us50; lag\nserve; tokenize 500",
+			request: 2 * time.Millisecond,
+		},
+		{name: "JSON and sleep beside the GPU", script: "kernels 40 gemm_us200; lag; json 2000; psleep 1000", python: true},
+	}
+}
+
+func blindServersTwins() map[string]twin {
+	pickles := "kernels 20 gemm_us50; gwait; pickle 1000"
+	decodes := step + "decode 1000; sleep 800"
+	return map[string]twin{
+		"graph and pinning":            fix("graph 60 gemm_us25; wait; native 800", "without", "allocation"),
+		"graph, allocation and Python": fix("graph 40 gemm_us25; wait; python 1200", "without", "allocation"),
+		"CSV in an HTTP server": fix(
+			"handle; csv 1000; kernels 20 gemm_us50; wait",
+			"faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4",
+		),
+		"server that waits for a lock": fix(
+			"serve; lock 875; kernels 20 gemm_us50; wait", "faster", "build_batch=4",
+		),
+		"two processes that decode and sleep": fix(decodes+"\nprocess "+decodes, "faster", "preprocessing=4"),
+		"launches, throttled":                 fix("burst 100 20 tiny_us3; wait", "without", "throttled").quiet(),
+		"noisy neighbours of a tokenizer and an upload": fix(
+			"cpu {cpu}; "+step+"tokenize 2500; copyin 4M", "without", "no-cpu",
+		).quiet(),
+		"answer of a server, and collections": fix(step+"fetch {http} 1000; collect 10000", "faster", "network=5"),
+		"three threads that pickle under the GIL": fix(
+			strings.Join([]string{pickles, pickles, pickles}, "\n"), "faster", "serialization=3",
+		),
+		"worker and sleep": fix(step+"worker 1000; sleep 1200", "faster", "build_batch=4"),
+	}
+}
