@@ -112,7 +112,8 @@ func (a *analysis) ordered(list []ranked) []ranked {
 	return out
 }
 
-// payMost takes again and again the first of those findings that win back as much as the best, or nearly.
+// payMost takes again and again the first of those findings that win back as much as the best, or nearly, or that may
+// win back clearly more: a prediction that is not sure is no reason to put what costs more behind what costs less.
 func payMost(list []ranked) []ranked {
 	var out []ranked
 	for len(list) > 0 {
@@ -122,7 +123,8 @@ func payMost(list []ranked) []ranked {
 		}
 		first := -1
 		for i := range list {
-			if isAlike(list[i].wins(), most) && (first < 0 || list[i].before(&list[first])) {
+			alike := isAlike(list[i].wins(), most) || list[i].mayWin() > most && !isAlike(list[i].mayWin(), most)
+			if alike && (first < 0 || list[i].before(&list[first])) {
 				first = i
 			}
 		}
@@ -197,6 +199,18 @@ func (f *ranked) wins() float64 {
 	return min(f.Share, f.saves())
 }
 
+// mayWin is wins at the upper end of the interval of what is predicted.
+func (f *ranked) mayWin() float64 {
+	if f.Gain == nil {
+		return f.wins()
+	}
+	best := f.Gain.High
+	if f.Less != nil {
+		best = max(best, f.Less.High)
+	}
+	return max(f.wins(), min(f.Share, saved(best)))
+}
+
 // saves is the share of the time that the better remedy of a finding saves; where nobody can say, what it costs: it saves
 // no more.
 func (f *ranked) saves() float64 {
@@ -207,7 +221,15 @@ func (f *ranked) saves() float64 {
 	if f.Less != nil {
 		best = max(best, f.Less.Speedup)
 	}
-	return max(0, 1-1/best)
+	return saved(best)
+}
+
+// saved is the share of the time that a speed-up saves.
+func saved(speedup float64) float64 {
+	if speedup <= 1 {
+		return 0
+	}
+	return 1 - 1/speedup
 }
 
 // comparable is how much of what launch-overhead wins back the synchronizations have to that split the launches: where

@@ -91,6 +91,26 @@ func TestExternalFirst(t *testing.T) {
 	}
 }
 
+// TestUnsurePrediction: what costs twice as much stands first unless its interval says that fixing it brings less.
+func TestUnsurePrediction(t *testing.T) {
+	for high, want := range map[float64]string{1.55: "gil no-cpu", 1.06: "no-cpu gil"} {
+		s := newScene(t)
+		for i := range uint64(10) {
+			s.kernel(i*100, i*100+60)
+			s.step(i*100+60, i*100+88, cause.GIL)
+			s.step(i*100+88, i*100+100, cause.NoCPU)
+		}
+		gains := map[cause.ID]diagnose.Gain{
+			cause.GIL:   {Speedup: 1.04, Low: 0.78, High: high},
+			cause.NoCPU: {Speedup: 1.05, Low: 0.93, High: 1.1},
+		}
+		s.predict = func(id cause.ID) (diagnose.Gain, bool) { g, ok := gains[id]; return g, ok }
+		if got := causes(s.diagnose()); got != want {
+			t.Errorf("up to %.2f: findings %q, want %q", high, got, want)
+		}
+	}
+}
+
 // TestSmallShares: 8% is more than 4%, although they differ by less than predictions are off by.
 func TestSmallShares(t *testing.T) {
 	s := newScene(t)

@@ -236,6 +236,26 @@ func TestWorkersShareTheGIL(t *testing.T) {
 	}
 }
 
+// TestWorkersThatAlwaysWork: a thread that has the lock all the time is asked ahead already, and more of them bring
+// nothing. That is a prediction: none was made of it once, and then nobody knew.
+func TestWorkersThatAlwaysWork(t *testing.T) {
+	const each = 6 * ms
+	sc := newScene()
+	sc.Meta.Host.CPUs = 64
+	stack := sc.Stack(recordtest.Python("tokenize", "/app/serve.py", 7))
+	for i := range uint64(calltest.Second / each) {
+		at := i * each
+		sc.asked(at, helper)
+		for k := range uint64(12) {
+			sc.Sample(helper, start+at+k*500*us+250*us, stack, event.Whole)
+		}
+	}
+	p, ok := sc.study(t).Together(Remedy{Cause: cause.Worker})
+	if !ok || p.Speedup > 1.02 || p.Touched == 0 || !strings.Contains(p.Limit, "GIL") {
+		t.Errorf("%v: %+v", ok, p)
+	}
+}
+
 // TestVague: an interval whose upper end is more than three times its lower one holds no number to act on.
 func TestVague(t *testing.T) {
 	for p, want := range map[Prediction]bool{

@@ -93,13 +93,17 @@ const mostWorkers = 64
 // sufficient is the share of what any number of workers brings from which on there are enough.
 const sufficient = 0.97
 
-// enough predicts as many workers as make a difference, and says how many times as many as there are these are.
+// enough predicts as many workers as make a difference, and says how many times as many as there are these are. Where
+// none makes any, it says what that comes from: those that there are may have work all the time already.
 func (s *Study) enough() Prediction {
 	worker := Remedy{Cause: cause.Worker}.edit()
 	best := s.Predict(worker)
 	for worker.Workers = 1; worker.Workers <= mostWorkers; worker.Workers++ {
 		if s.expected(worker) >= sufficient*best.Speedup {
 			p := s.Predict(worker)
+			if p.Empty() {
+				return best
+			}
 			p.Workers = worker.Workers
 			if p.Workers > 1 {
 				worker.Workers = 1
