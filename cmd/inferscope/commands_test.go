@@ -139,10 +139,16 @@ func TestStatus(t *testing.T) {
 			"as they had just begun; up to 10 s are missing where the recorder was killed, once; " +
 			"a stretch was not written: no room",
 		"9 recordings, 12 to go; 4 attempts failed",
+		"0 NVIDIA H200 540 W 61 1755 MHz 98% 5.00 GB of 80.0 GB power limit, too hot (hardware)",
+		"0 PCIe 12.3 GB/s 40 MB/s",
+		"H200 - - 345 MHz 0% 0 B of 80.0 GB", "Xid 31 (a kernel used an address that is not mapped) of GPU 1 2 times",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(r.stdout), " "), text) {
 			t.Errorf("no %q in:\n%s", text, r.stdout)
 		}
+	}
+	if strings.Contains(r.stdout, "NVLink") || strings.Contains(r.stdout, "\x1b[31m") {
+		t.Errorf("a link that no GPU tells of, or an escape of a GPU's name, in:\n%s", r.stdout)
 	}
 	var got api.Status
 	if err := json.Unmarshal([]byte(at(t, socket, "status", "--json").stdout), &got); err != nil || got.PID != 77 ||

@@ -85,6 +85,15 @@ func (d *fakeDaemon) Status() api.Status {
 				Mode:   "multi",
 			},
 		},
+		Sensors: []recording.Sensor{
+			{
+				GPU: 0, Name: "NVIDIA H200", Power: 540_500, Temperature: 61, SMClock: 1755, Reasons: 0x44,
+				Utilization: 98, MemoryUsed: 5e9, MemoryTotal: 80e9,
+				Links: recording.PCIeLink, PCIeRx: 12.3e9, PCIeTx: 40e6,
+			},
+			{GPU: 1, Name: "NVIDIA\x1b[31m H200", SMClock: 345, MemoryTotal: 80e9},
+		},
+		Xids:     []recording.XidCount{{GPU: 1, Bus: "0000:66:00", Code: 31, Count: 2}},
 		Rings:    api.Rings{Bytes: 64 << 20, Events: 5000},
 		Recorder: api.Recorder{Budget: 100_000_000, Used: 50_000_000, Keep: 60, Events: 780_000, Reach: 42},
 		Self:     api.Self{CPU: 0.5, RSS: 45_000_000},

@@ -101,6 +101,7 @@ func statusPage(s *api.Status) *document.Document {
 		d.Add(f)
 	}
 	d.AddTable("GPUs", sensorTable(s.Sensors))
+	d.AddTable("What the links of the GPUs carry", linkTable(s.Sensors))
 	var errors document.Bullets
 	for _, x := range s.Xids {
 		errors = append(errors, report.XidText(&x))
@@ -128,15 +129,40 @@ func sensorTable(samples []recording.Sensor) *document.Table {
 		}
 		t.Row(
 			fmt.Sprintf("%d %s", s.GPU, format.Clean(s.Name)),
-			fmt.Sprintf("%.0f W", float64(s.Power)/1000),
-			fmt.Sprint(s.Temperature),
-			fmt.Sprintf("%d MHz", s.SMClock),
+			reading(s.Power, fmt.Sprintf("%.0f W", float64(s.Power)/1000)),
+			reading(uint64(s.Temperature), fmt.Sprint(s.Temperature)),
+			reading(s.SMClock, fmt.Sprintf("%d MHz", s.SMClock)),
 			fmt.Sprintf("%d%%", s.Utilization),
 			fmt.Sprintf("%s of %s", format.Size(s.MemoryUsed), format.Size(s.MemoryTotal)),
 			strings.Join(limits, ", "),
 		)
 	}
 	return t
+}
+
+// linkTable shows what the links of each GPU carry, where that is known.
+func linkTable(samples []recording.Sensor) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("GPU", 0), document.Left("Link", 0), document.Right("Received", 0), document.Right("Sent", 0),
+	}}
+	for i := range samples {
+		s := &samples[i]
+		if s.Links&recording.PCIeLink != 0 {
+			t.Row(strconv.Itoa(s.GPU), "PCIe", report.Rate(s.PCIeRx), report.Rate(s.PCIeTx))
+		}
+		if s.Links&recording.NVLink != 0 {
+			t.Row(strconv.Itoa(s.GPU), "NVLink", report.Rate(s.NVLinkRx), report.Rate(s.NVLinkTx))
+		}
+	}
+	return t
+}
+
+// reading returns the text of a value that a GPU gives; 0 stands for one that it does not.
+func reading(value uint64, text string) string {
+	if value == 0 {
+		return format.Nothing
+	}
+	return text
 }
 
 // addOverhead adds the overhead of each target and how it was limited.

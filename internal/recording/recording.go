@@ -148,7 +148,23 @@ type Sensor struct {
 	MemoryUsed        uint64 `json:"memory_used_bytes"`      // by all processes
 	MemoryTotal       uint64 `json:"memory_total_bytes"`     //
 	Uncorrected       uint64 `json:"ecc_uncorrected_errors"` // since the driver was loaded
+	// What the GPU's links carried, bytes a second, as it was read last: received by the GPU and sent. The driver counts
+	// PCIe for 20 ms once a second; NVLink, all links together, is the average of five seconds.
+	Links    Links  `json:"links_known"`
+	PCIeRx   uint64 `json:"pcie_rx_bytes_per_s"`
+	PCIeTx   uint64 `json:"pcie_tx_bytes_per_s"`
+	NVLinkRx uint64 `json:"nvlink_rx_bytes_per_s"`
+	NVLinkTx uint64 `json:"nvlink_tx_bytes_per_s"`
 }
+
+// Links are kinds of links whose traffic a sample knows, as bits.
+type Links uint8
+
+// The kinds of links.
+const (
+	PCIeLink Links = 1 << iota
+	NVLink
+)
 
 // ClockReason is why a GPU's clocks are low.
 type ClockReason struct {

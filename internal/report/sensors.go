@@ -73,6 +73,42 @@ func addSensors(d *document.Document, m *Model) {
 	if len(lines) > 0 {
 		d.Add(lines)
 	}
+	addTraffic(d, m.Sensors.GPUs)
+}
+
+// addTraffic says what the links of the GPUs carried, where that is known.
+func addTraffic(d *document.Document, gpus []sensors.GPU) {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("GPU", 0),
+		document.Left("Link", 0),
+		document.Right("Received", 0),
+		document.Right("Peak received", 1),
+		document.Right("Sent", 0),
+		document.Right("Peak sent", 1),
+	}}
+	for i := range gpus {
+		g := &gpus[i]
+		for _, link := range []struct {
+			name string
+			of   *sensors.Traffic
+		}{{"PCIe", g.PCIe}, {"NVLink", g.NVLink}} {
+			if of := link.of; of != nil {
+				t.Row(fmt.Sprint(g.Index), link.name, Rate(of.Received), Rate(of.ReceivedPeak), Rate(of.Sent), Rate(of.SentPeak))
+			}
+		}
+	}
+	t.Note = "By the driver's counters, of all programs: PCIe during 20 ms once a second, NVLink in averages of 5 s."
+	d.AddTable("What the links of the GPUs carried", t)
+}
+
+// Rate writes a rate of bytes in the units of links.
+func Rate(bytesPerSec uint64) string {
+	switch f := float64(bytesPerSec); {
+	case f >= 1e9:
+		return fmt.Sprintf("%.1f GB/s", f/1e9)
+	default:
+		return fmt.Sprintf("%.0f MB/s", f/1e6)
+	}
 }
 
 func clockLines(g *sensors.GPU) (lines []string) {

@@ -30,3 +30,25 @@ func TestErrorsOfGPUs(t *testing.T) {
 		}
 	}
 }
+
+// TestTrafficOfLinks: a report says what PCIe and NVLink carried, and nothing of links that no sample knows.
+func TestTrafficOfLinks(t *testing.T) {
+	rec := decode().Recording()
+	for i := range 3 {
+		rec.Meta.Sensors = append(rec.Meta.Sensors, recording.Sensor{
+			TS: rec.Meta.From + uint64(i)*100_000_000, GPU: 1, Links: recording.PCIeLink,
+			PCIeRx: 12_300_000_000 + uint64(i)*1_000_000_000, PCIeTx: 40_000_000, NVLinkRx: 9,
+		})
+	}
+	var text bytes.Buffer
+	if err := Text(&text, New(rec), TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(strings.Fields(text.String()), " ")
+	if want := "1 PCIe 13.3 GB/s 14.3 GB/s 40 MB/s 40 MB/s"; !strings.Contains(got, want) {
+		t.Errorf("%q is missing in:\n%s", want, text.String())
+	}
+	if strings.Contains(got, "1 NVLink") {
+		t.Errorf("traffic of NVLink that nobody read:\n%s", text.String())
+	}
+}

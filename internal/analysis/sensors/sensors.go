@@ -43,9 +43,20 @@ type GPU struct {
 	// least.
 	Throttled bool `json:"throttled"`
 
+	PCIe   *Traffic `json:"pcie,omitempty"`   // nil: not known
+	NVLink *Traffic `json:"nvlink,omitempty"` // of all links together; nil: not known, or there are none
+
 	PerIteration float64 `json:"energy_per_iteration_j"` // 0: not known
 	PerRequest   float64 `json:"energy_per_request_j"`   // 0: not known
 	PerToken     float64 `json:"energy_per_token_j"`     // of output; 0: not known
+}
+
+// Traffic is what a kind of link carried, bytes a second, whoever's work it was.
+type Traffic struct {
+	Received     uint64 `json:"received_bytes_per_s"` // average of the samples that know it
+	ReceivedPeak uint64 `json:"received_peak_bytes_per_s"`
+	Sent         uint64 `json:"sent_bytes_per_s"`
+	SentPeak     uint64 `json:"sent_peak_bytes_per_s"`
 }
 
 // Rates is how much the target does a second; 0 where that is not known.
@@ -133,6 +144,9 @@ func summarize(list []recording.Sensor) GPU {
 	if last.Uncorrected > first.Uncorrected {
 		g.ECC = last.Uncorrected - first.Uncorrected
 	}
+	g.PCIe = traffic(list, recording.PCIeLink, func(s *recording.Sensor) (rx, tx uint64) { return s.PCIeRx, s.PCIeTx })
+	g.NVLink = traffic(list, recording.NVLink,
+		func(s *recording.Sensor) (rx, tx uint64) { return s.NVLinkRx, s.NVLinkTx })
 	var utilization, clocks, power float64
 	n, reasons := 0, recording.ClockReasons()
 	counts, sums, lost := make([]int, len(reasons)), make([]float64, len(reasons)), make([]float64, len(reasons))
@@ -197,4 +211,25 @@ func summarize(list []recording.Sensor) GPU {
 	slices.SortStableFunc(g.Throttle, func(a, b Reason) int { return cmp.Compare(b.Share, a.Share) })
 	g.Throttled = n >= leastBusy && float64(deep) >= throttleShare*float64(n)
 	return g
+}
+
+// traffic adds up what the links of a kind carried; nil where no sample knows it.
+func traffic(list []recording.Sensor, kind recording.Links, of func(*recording.Sensor) (rx, tx uint64)) *Traffic {
+	var t Traffic
+	var rx, tx float64
+	n := 0
+	for i := range list {
+		if list[i].Links&kind == 0 {
+			continue
+		}
+		received, sent := of(&list[i])
+		t.ReceivedPeak, t.SentPeak = max(t.ReceivedPeak, received), max(t.SentPeak, sent)
+		rx, tx = rx+float64(received), tx+float64(sent)
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	t.Received, t.Sent = uint64(rx/float64(n)+0.5), uint64(tx/float64(n)+0.5)
+	return &t
 }

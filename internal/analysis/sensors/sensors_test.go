@@ -57,6 +57,19 @@ func TestEnergy(t *testing.T) {
 	}
 }
 
+// TestTraffic: averages and peaks are of the samples that know a link; a link that no sample knows is absent.
+func TestTraffic(t *testing.T) {
+	g := one(t, record(func(i int, s *recording.Sensor) {
+		if i%2 == 0 {
+			s.Links, s.PCIeRx, s.PCIeTx = recording.PCIeLink, 100, uint64(i)
+		}
+	}), sensors.Rates{})
+	want := sensors.Traffic{Received: 100, ReceivedPeak: 100, Sent: 15, SentPeak: 30}
+	if g.PCIe == nil || *g.PCIe != want || g.NVLink != nil {
+		t.Errorf("%+v and %+v, want %+v and none", g.PCIe, g.NVLink, want)
+	}
+}
+
 // TestThrottled: clocks that the power limit lowers are throttled; the bit alone, at full clocks, is not, and neither
 // are idle ones.
 func TestThrottled(t *testing.T) {

@@ -115,7 +115,7 @@ func until(t *testing.T, what string, ok func() bool) {
 // TestSamples: sensors are read while a process uses a GPU, and the reader ends with the last one.
 func TestSamples(t *testing.T) {
 	s := New(
-		Options{Program: fake(t, "echo $$ > "+t.TempDir()+"/pid\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")},
+		Options{Program: fake(t, "case \"$1\" in dmon) exec sleep 60;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")},
 	)
 	defer s.Close()
 	if got := s.State(); got.State != "waiting" {
@@ -134,15 +134,13 @@ func TestSamples(t *testing.T) {
 		t.Errorf("%d samples of two moments", n)
 	}
 	helpers := s.Helpers()
-	if len(helpers) != 1 {
+	if len(helpers) != 2 { // sensors, and what PCIe carries
 		t.Fatalf("helpers %v", helpers)
 	}
 	s.Forget(p)
-	until(
-		t,
-		"end of the reader",
-		func() bool { _, err := os.Stat("/proc/" + strconv.Itoa(helpers[0])); return err != nil },
-	)
+	for _, pid := range helpers {
+		until(t, "end of a reader", func() bool { _, err := os.Stat("/proc/" + strconv.Itoa(pid)); return err != nil })
+	}
 	if got := s.State(); got.State != "waiting" || s.Helpers() != nil {
 		t.Errorf("%+v %v", got, s.Helpers())
 	}

@@ -21,14 +21,8 @@ const (
 
 // askProcesses asks nvidia-smi what each process holds, until stop is closed.
 func (s *Source) askProcesses(stop chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		<-stop
-		cancel()
-	}()
 	for {
-		list, err := s.processesNow(ctx)
+		list, err := s.processesNow(stop)
 		s.mu.Lock()
 		s.processes, s.askErr = list, err
 		s.mu.Unlock()
@@ -40,18 +34,32 @@ func (s *Source) askProcesses(stop chan struct{}) {
 	}
 }
 
-func (s *Source) processesNow(ctx context.Context) ([]recording.GPUProcess, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func (s *Source) processesNow(stop chan struct{}) ([]recording.GPUProcess, error) {
+	out, err := s.ask(stop, "--query-compute-apps=pid,gpu_uuid,used_gpu_memory", "--format=csv,noheader,nounits")
+	if err != nil {
+		return nil, err
+	}
+	return parseProcesses(out, clock.Monotonic())
+}
+
+// ask returns one answer of nvidia-smi; closing stop ends it.
+func (s *Source) ask(stop chan struct{}, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(
-		ctx, s.program, "--query-compute-apps=pid,gpu_uuid,used_gpu_memory", "--format=csv,noheader,nounits",
-	)
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	cmd := exec.CommandContext(ctx, s.program, args...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.program, err)
+		return "", fmt.Errorf("%s: %w", s.program, err)
 	}
-	return parseProcesses(string(out), clock.Monotonic())
+	return string(out), nil
 }
 
 // parseProcesses reads what nvidia-smi says at a time (ns). Processes whose memory the driver does not give, as under

@@ -1,7 +1,8 @@
 // Package nvml is the source of what GPUs' sensors say: power, temperature, clocks and why they are low, utilization,
 // memory, ECC errors. NVML is a C library, and the daemon is a static program without cgo: so the driver's own
-// nvidia-smi asks NVML ten times a second, as a child process that runs only while a target uses a GPU. Every ten
-// seconds it is asked what each process holds, and the kernel's log is read for errors of GPUs (Xid).
+// nvidia-smi asks NVML ten times a second, as a child process that runs only while a target uses a GPU. A second one
+// reads once a second what PCIe carries. Every five seconds the counters of NVLink are read, every ten seconds what each
+// process holds, and the kernel's log is read for errors of GPUs (Xid).
 package nvml
 
 import (
@@ -10,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,8 +73,10 @@ type Source struct {
 	err       error                // why there are no samples; nil: there are, or nobody wants any
 	logErr    error                // why the kernel's log is not read
 	askErr    error                // why it is not known what processes hold
-	cmd       *exec.Cmd
-	stop      chan struct{} // closed to end the sampling; nil: it does not run
+	links     map[int]*traffic     // by GPU
+	linkErr   error                // why it is not known what PCIe carries
+	children  map[int]*exec.Cmd    // nvidia-smi that run on, by pid
+	stop      chan struct{}        // closed to end the sampling; nil: it does not run
 	running   sync.WaitGroup
 	closed    bool
 }
@@ -81,7 +85,7 @@ type Source struct {
 func New(opts Options) *Source {
 	s := &Source{
 		program: opts.Program, kernelLog: cmp.Or(opts.KernelLog, "/dev/kmsg"),
-		users: map[proc.ID]bool{}, buses: map[string]int{},
+		users: map[proc.ID]bool{}, buses: map[string]int{}, links: map[int]*traffic{}, children: map[int]*exec.Cmd{},
 	}
 	if s.program == "" {
 		for _, path := range places() {
@@ -118,7 +122,10 @@ func (s *Source) Follow(p *proc.Process) error {
 	if s.stop == nil {
 		stop := make(chan struct{})
 		s.stop = stop
+		s.forgetLinks()
 		s.running.Go(func() { s.run(stop) })
+		s.running.Go(func() { s.watchPCIe(stop) })
+		s.running.Go(func() { s.watchNVLink(stop) })
 		s.running.Go(func() { s.askProcesses(stop) })
 		s.running.Go(func() { s.readLog(stop) })
 	}
@@ -147,16 +154,15 @@ func (s *Source) Close() error {
 
 func (s *Source) end() {
 	s.mu.Lock()
-	stop, cmd := s.stop, s.cmd
+	stop := s.stop
 	s.stop = nil
-	s.mu.Unlock()
 	if stop == nil {
+		s.mu.Unlock()
 		return
 	}
-	close(stop)
-	if cmd != nil && cmd.Process != nil {
-		_ = cmd.Process.Kill() // it may have ended
-	}
+	close(stop) // with mu held, so that no child starts after those that are ended here
+	kill(slices.Collect(maps.Values(s.children)))
+	s.mu.Unlock()
 	s.running.Wait()
 }
 
@@ -190,10 +196,17 @@ var errField = errors.New("nvidia-smi does not know a field")
 
 // sample reads one run of nvidia-smi.
 func (s *Source) sample(fields []field, stop chan struct{}) error {
-	period := fmt.Sprintf("-lms=%d", interval.Milliseconds())
-	cmd := exec.Command( //nolint:noctx // end kills it
-		s.program, "--query-gpu="+names(fields), "--format=csv,noheader,nounits", period,
-	)
+	read := func(r io.Reader, began func()) error { return s.read(r, fields, began) }
+	return s.stream(stop, read, "--query-gpu="+names(fields), "--format=csv,noheader,nounits",
+		fmt.Sprintf("-lms=%d", interval.Milliseconds()))
+}
+
+// stream runs nvidia-smi, which goes on until it is ended, and lets read take what it says. read calls began with the
+// first line that makes sense.
+func (s *Source) stream(
+	stop chan struct{}, read func(r io.Reader, began func()) error, args ...string,
+) error {
+	cmd := exec.Command(s.program, args...) //nolint:noctx // end kills it
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
@@ -207,16 +220,20 @@ func (s *Source) sample(fields []field, stop chan struct{}) error {
 		return nil
 	default:
 	}
-	err = cmd.Start()
-	s.cmd = cmd
+	if err = cmd.Start(); err == nil {
+		s.children[cmd.Process.Pid] = cmd
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.program, err)
 	}
 	late := time.AfterFunc(firstLine, func() { _ = cmd.Process.Kill() }) // it hangs where a GPU has fallen off the bus
-	first := s.read(out, fields, func() { late.Stop() })
+	first := read(out, func() { late.Stop() })
 	late.Stop()
 	_ = cmd.Process.Kill() // where its answers made no sense
+	s.mu.Lock()
+	delete(s.children, cmd.Process.Pid)
+	s.mu.Unlock()
 	err = cmd.Wait()
 	if first != nil {
 		return first
@@ -252,6 +269,9 @@ func (s *Source) keep(a answer) {
 	defer s.mu.Unlock()
 	s.err = nil
 	s.buses[a.bus] = a.GPU
+	if t := s.links[a.GPU]; t != nil {
+		t.add(&a.Sensor)
+	}
 	if len(s.samples) >= maxSamples {
 		s.samples = slices.Clone(s.samples[maxSamples/4:])
 	}
@@ -314,6 +334,9 @@ func (s *Source) State() recording.Source {
 		if s.askErr != nil {
 			state.Detail += "; what each process holds is not known: " + s.askErr.Error()
 		}
+		if s.linkErr != nil {
+			state.Detail += "; what PCIe carries is not known: " + s.linkErr.Error()
+		}
 	}
 	return state
 }
@@ -321,12 +344,9 @@ func (s *Source) State() recording.Source {
 // Losses returns nothing: State says what is not there.
 func (s *Source) Losses() []loss.Loss { return nil }
 
-// Helpers returns the process that reads the sensors. It implements daemon.Helped.
+// Helpers returns the processes that read the sensors. It implements daemon.Helped.
 func (s *Source) Helpers() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stop == nil || s.cmd == nil || s.cmd.Process == nil {
-		return nil
-	}
-	return []int{s.cmd.Process.Pid}
+	return slices.Sorted(maps.Keys(s.children))
 }

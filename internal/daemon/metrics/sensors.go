@@ -12,7 +12,7 @@ import (
 type sensorDescriptions struct {
 	power, temperature, smClock, memoryClock *prometheus.Desc
 	utilization, memoryUsed, memoryTotal     *prometheus.Desc
-	clockLimited, ecc, xids                  *prometheus.Desc
+	clockLimited, ecc, xids, pcie, nvlink    *prometheus.Desc
 }
 
 func describeSensors() sensorDescriptions {
@@ -30,6 +30,10 @@ func describeSensors() sensorDescriptions {
 		clockLimited: d("gpu_clock_limited", "1 while clocks are low for this reason, else 0.", "reason"),
 		ecc: d("gpu_ecc_uncorrected_errors_total",
 			"Memory errors that could not be corrected, since the driver was loaded."),
+		pcie: d("gpu_pcie_bytes_per_second",
+			"Bytes a second over PCIe, as the driver counts for 20 ms once a second.", "direction"),
+		nvlink: d("gpu_nvlink_bytes_per_second",
+			"Bytes a second over all NVLinks of the GPU, average of five seconds.", "direction"),
 		xids: prometheus.NewDesc("inferscope_gpu_xid_errors_total",
 			"Errors of GPUs (Xid) in the kernel's log, since a program that uses a GPU was first watched.",
 			[]string{"gpu", "pci", "code"}, nil),
@@ -39,7 +43,7 @@ func describeSensors() sensorDescriptions {
 func (d *sensorDescriptions) describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		d.power, d.temperature, d.smClock, d.memoryClock, d.utilization, d.memoryUsed, d.memoryTotal, d.clockLimited,
-		d.ecc, d.xids,
+		d.ecc, d.xids, d.pcie, d.nvlink,
 	} {
 		ch <- desc
 	}
@@ -79,6 +83,14 @@ func (d *sensorDescriptions) collect(
 			gauge(d.clockLimited, limited, r.Name)
 		}
 		counter(ch, d.ecc, float64(s.Uncorrected), gpu, uuid)
+		if s.Links&recording.PCIeLink != 0 {
+			gauge(d.pcie, float64(s.PCIeRx), "received")
+			gauge(d.pcie, float64(s.PCIeTx), "sent")
+		}
+		if s.Links&recording.NVLink != 0 {
+			gauge(d.nvlink, float64(s.NVLinkRx), "received")
+			gauge(d.nvlink, float64(s.NVLinkTx), "sent")
+		}
 	}
 	for _, x := range xids {
 		gpu := "unknown"

@@ -18,8 +18,9 @@ func TestSensorsHaveTheirMetrics(t *testing.T) {
 			{
 				GPU: 0, UUID: "GPU-a", Power: 540_500, Temperature: 61, SMClock: 1755, Reasons: 0x41, Utilization: 98,
 				MemoryUsed: 5 << 30, MemoryTotal: 80 << 30, Uncorrected: 2,
+				Links: recording.PCIeLink, PCIeRx: 12e9, NVLinkRx: 7,
 			},
-			{GPU: 1, UUID: "GPU-b"},
+			{GPU: 1, UUID: "GPU-b", Links: recording.NVLink, NVLinkRx: 3e9, NVLinkTx: 4e9},
 		}
 		s.Xids = []recording.XidCount{
 			{GPU: 0, Bus: "0000:65:00", Code: 31, Count: 3}, {GPU: -1, Bus: "0000:66:00", Code: 79, Count: 1},
@@ -43,6 +44,14 @@ inferscope_gpu_clock_limited{gpu="1",reason="too hot (software)",uuid="GPU-b"} 0
 # TYPE inferscope_gpu_ecc_uncorrected_errors_total counter
 inferscope_gpu_ecc_uncorrected_errors_total{gpu="0",uuid="GPU-a"} 2
 inferscope_gpu_ecc_uncorrected_errors_total{gpu="1",uuid="GPU-b"} 0
+# HELP inferscope_gpu_nvlink_bytes_per_second Bytes a second over all NVLinks of the GPU, average of five seconds.
+# TYPE inferscope_gpu_nvlink_bytes_per_second gauge
+inferscope_gpu_nvlink_bytes_per_second{direction="received",gpu="1",uuid="GPU-b"} 3e+09
+inferscope_gpu_nvlink_bytes_per_second{direction="sent",gpu="1",uuid="GPU-b"} 4e+09
+# HELP inferscope_gpu_pcie_bytes_per_second Bytes a second over PCIe, as the driver counts for 20 ms once a second.
+# TYPE inferscope_gpu_pcie_bytes_per_second gauge
+inferscope_gpu_pcie_bytes_per_second{direction="received",gpu="0",uuid="GPU-a"} 1.2e+10
+inferscope_gpu_pcie_bytes_per_second{direction="sent",gpu="0",uuid="GPU-a"} 0
 # HELP inferscope_gpu_power_watts Power that the GPU draws.
 # TYPE inferscope_gpu_power_watts gauge
 inferscope_gpu_power_watts{gpu="0",uuid="GPU-a"} 540.5
@@ -60,6 +69,7 @@ inferscope_gpu_xid_errors_total{code="79",gpu="unknown",pci="0000:66:00"} 1
 `
 	err := testutil.GatherAndCompare(r, strings.NewReader(want),
 		"inferscope_gpu_clock_limited", "inferscope_gpu_ecc_uncorrected_errors_total", "inferscope_gpu_power_watts",
+		"inferscope_gpu_nvlink_bytes_per_second", "inferscope_gpu_pcie_bytes_per_second",
 		"inferscope_gpu_sm_clock_hertz", "inferscope_gpu_utilization_ratio", "inferscope_gpu_xid_errors_total")
 	if err != nil {
 		t.Error(err)

@@ -183,6 +183,12 @@ type sensorRow struct {
 	MemoryUsed        uint64 `isc:"memory_used_bytes"      doc:"by all processes"`
 	MemoryTotal       uint64 `isc:"memory_total_bytes"     doc:"of the GPU"`
 	Uncorrected       uint64 `isc:"ecc_uncorrected_errors" doc:"since the driver was loaded"`
+
+	Links    recording.Links `isc:"links_known"           doc:"whose traffic is known, bits: 1 PCIe, 2 NVLink"`
+	PCIeRx   uint64          `isc:"pcie_rx_bytes_per_s"   doc:"received, counted for 20 ms once a second"`
+	PCIeTx   uint64          `isc:"pcie_tx_bytes_per_s"   doc:"sent, likewise"`
+	NVLinkRx uint64          `isc:"nvlink_rx_bytes_per_s" doc:"received over all links, average of 5 s"`
+	NVLinkTx uint64          `isc:"nvlink_tx_bytes_per_s" doc:"sent, likewise"`
 }
 
 type pagesRow struct {
