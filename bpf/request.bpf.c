@@ -5,9 +5,10 @@
  * What targets read from and write to sockets on which somebody sends them HTTP requests.
  *
  * The kernel calls sock_recv_length and sock_send_length (6.3) after each transfer of any socket, with the socket and
- * the number of bytes; where the bytes lie in user memory is told by the registers of the system call that is under
- * way. So no system call pays for this but those on sockets, and those of processes that are not targets pay for one
- * look into a map. io_uring transfers outside of such a system call: it is counted, its bytes are not seen.
+ * the number of bytes. Older kernels show the same where inet_recvmsg, inet_sendmsg and the like of IPv6 and of unix
+ * sockets return, and where they cannot be probed (arm64), the returns of all system calls. Where the bytes lie in user memory is told by the registers of the system call that is under way.
+ * So no system call pays for this but those on sockets, and those of processes that are not targets pay for one look
+ * into a map. io_uring transfers outside of such a system call: it is counted, its bytes are not seen.
  *
  * A socket is followed from the first read on that begins with an HTTP method, with the preface of HTTP/2, or with a
  * frame of HTTP/2 as clients send it. What is copied here is looked at in user space and forgotten: package request.
@@ -49,25 +50,41 @@ static __always_inline int within_tls(const struct origin *o, __u64 now)
 	return 1;
 }
 
-/* Whether a TCP socket is passed over now. It may be ciphertext of OpenSSL's, which has to know of it. */
-static __always_inline int is_strange(struct sock *sk, __u64 now)
-{
-	struct request_strange *s = bpf_sk_storage_get(&request_strangers, sk, 0, 0);
+/* A socket of a transfer. */
+struct endpoint {
+	struct sock *sk; /* NULL where the verifier does not know that it is one; id is set then */
+	__u64 id;
+	__u16 family, port;
+};
 
+/* Whether a TCP socket is passed over now. It may be ciphertext of OpenSSL's, which has to know of it. */
+static __always_inline int is_strange(const struct endpoint *e, __u64 now)
+{
+	struct request_strange *s;
+
+	if (e->sk)
+		s = bpf_sk_storage_get(&request_strangers, e->sk, 0, 0);
+	else
+		s = bpf_map_lookup_elem(&request_strange_ids, &e->id);
 	return s && s->until > now;
 }
 
 /* A read began no request. */
-static __always_inline void note_strange(struct sock *sk, __u64 now)
+static __always_inline void note_strange(const struct endpoint *e, __u64 now)
 {
-	struct request_strange *s =
-		bpf_sk_storage_get(&request_strangers, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct request_strange *s, none = {};
 
+	if (e->sk) {
+		s = bpf_sk_storage_get(&request_strangers, e->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	} else {
+		bpf_map_update_elem(&request_strange_ids, &e->id, &none, BPF_NOEXIST);
+		s = bpf_map_lookup_elem(&request_strange_ids, &e->id);
+	}
 	if (s && ++s->reads >= REQUEST_STRANGE)
 		s->until = now + REQUEST_STRANGE_NS;
 }
 
-static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
+static __always_inline int transferred(const struct endpoint *e, __u32 bytes, __u32 kind)
 {
 	__u64 now = bpf_ktime_get_ns(), cookie, *known, owner, word;
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -75,21 +92,20 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 	struct origin o = {};
 	struct buffers b;
 	__u32 flags = 0;
+	const __u16 family = e->family;
 	__u64 h2 = 0;
-	__u16 family;
 
 	if (!p || request_off)
 		return 0;
-	family = ((struct sock___request *)sk)->__sk_common.skc_family;
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
-	if (family != AF_UNIX && is_strange(sk, now) && !current_tls()) {
+	if (family != AF_UNIX && is_strange(e, now) && !current_tls()) {
 		__sync_fetch_and_add(&p->strange, 1);
 		return 0;
 	}
-	cookie = bpf_get_socket_cookie(sk);
+	cookie = e->sk ? bpf_get_socket_cookie(e->sk) : e->id;
 	o.socket = cookie;
-	o.port = ((struct sock___request *)sk)->__sk_common.skc_num;
+	o.port = e->port;
 	known = bpf_map_lookup_elem(&request_sockets, &cookie);
 	if (known && *known & SOCKET_TLS) {
 		within_tls(&o, now);
@@ -119,7 +135,7 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 			owner = tgid | SOCKET_H2;
 		else if (!is_tls(word)) {
 			if (family != AF_UNIX)
-				note_strange(sk, now);
+				note_strange(e, now);
 			return 0;
 		}
 		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
@@ -155,6 +171,18 @@ static __always_inline int transferred(struct sock *sk, __u32 bytes, __u32 kind)
 	return 0;
 }
 
+/* A transfer on a socket that the verifier knows. */
+static __always_inline int transferred_on(struct sock *sk, __u32 bytes, __u32 kind)
+{
+	struct endpoint e = {
+		.sk = sk,
+		.family = ((struct sock___request *)sk)->__sk_common.skc_family,
+		.port = ((struct sock___request *)sk)->__sk_common.skc_num,
+	};
+
+	return transferred(&e, bytes, kind);
+}
+
 SEC("tp_btf/sock_recv_length")
 int request_received(__u64 *ctx)
 {
@@ -163,7 +191,7 @@ int request_received(__u64 *ctx)
 
 	if (bytes <= 0 || (int)ctx[2] & MSG_PEEK)
 		return 0;
-	return transferred(sk, bytes, REQUEST_RECEIVED);
+	return transferred_on(sk, bytes, REQUEST_RECEIVED);
 }
 
 SEC("tp_btf/sock_send_length")
@@ -174,22 +202,52 @@ int request_sent(__u64 *ctx)
 
 	if (bytes <= 0)
 		return 0;
-	return transferred(sk, bytes, REQUEST_SENT);
+	return transferred_on(sk, bytes, REQUEST_SENT);
 }
 
-/* Runs in whatever process the packet came to. */
-SEC("tp_btf/inet_sock_set_state")
-int request_state(__u64 *ctx)
+/*
+ * The returns of what transfers on a socket, for kernels without these tracepoints. All receive with the parameters
+ * (sock, message, size, flags), and send with (sock, message, size); the result follows.
+ */
+static __always_inline int returned(__u64 *ctx, int result, __u32 kind)
 {
-	struct sock *sk = (void *)ctx[0];
-	int state = ctx[2];
+	struct socket___request *sock = (void *)ctx[0];
+	struct sock *sk = sock->sk;
+
+	if (result <= 0 || !sk)
+		return 0;
+	return transferred_on(sk, result, kind);
+}
+
+#define RETURN_OF_RECEIVE(function)                                                      \
+	SEC("fexit/" #function)                                                          \
+	int request_##function(__u64 *ctx)                                               \
+	{                                                                                \
+		return (int)ctx[3] & MSG_PEEK ? 0 : returned(ctx, ctx[4], REQUEST_RECEIVED); \
+	}
+
+#define RETURN_OF_SEND(function)                          \
+	SEC("fexit/" #function)                           \
+	int request_##function(__u64 *ctx)                \
+	{                                                 \
+		return returned(ctx, ctx[3], REQUEST_SENT); \
+	}
+
+RETURN_OF_RECEIVE(inet_recvmsg)
+RETURN_OF_RECEIVE(inet6_recvmsg)
+RETURN_OF_RECEIVE(unix_stream_recvmsg)
+RETURN_OF_SEND(inet_sendmsg)
+RETURN_OF_SEND(inet6_sendmsg)
+RETURN_OF_SEND(unix_stream_sendmsg)
+
+#include "request_syscall.h"
+
+static __always_inline int changed_state(__u64 cookie, int state)
+{
 	struct origin o = {};
 	struct request_record *r;
-	__u64 cookie, *owner;
+	__u64 *owner;
 
-	if (state != TCP_CLOSE && state != TCP_CLOSE_WAIT)
-		return 0;
-	cookie = bpf_get_socket_cookie(sk);
 	owner = bpf_map_lookup_elem(&request_sockets, &cookie);
 	if (!owner)
 		return 0;
@@ -206,6 +264,31 @@ int request_state(__u64 *ctx)
 	if (state == TCP_CLOSE)
 		bpf_map_delete_elem(&request_sockets, &cookie);
 	return 0;
+}
+
+/* Runs in whatever process the packet came to. */
+SEC("tp_btf/inet_sock_set_state")
+int request_state(__u64 *ctx)
+{
+	int state = ctx[2];
+
+	if (state != TCP_CLOSE && state != TCP_CLOSE_WAIT)
+		return 0;
+	return changed_state(bpf_get_socket_cookie((void *)ctx[0]), state);
+}
+
+/* The same where request_syscall tells sockets apart by their addresses. */
+SEC("tp_btf/inet_sock_set_state")
+int request_state_syscall(__u64 *ctx)
+{
+	__u64 id = ctx[0];
+	int state = ctx[2];
+
+	if (state != TCP_CLOSE && state != TCP_CLOSE_WAIT)
+		return 0;
+	if (state == TCP_CLOSE)
+		bpf_map_delete_elem(&request_strange_ids, &id);
+	return changed_state(id, state);
 }
 
 #include "request_tls.h"

@@ -129,14 +129,19 @@ static __always_inline int record_frame(struct pieces *p, __u64 from, __u32 n, _
 	return 1;
 }
 
-static long record_piece(__u32 i, struct pieces **state)
+/*
+ * Records piece i. Returns 1 where there is none left. The verifier looks at a global function once, not at each turn of
+ * the loop: bpf_loop needs Linux 5.17.
+ */
+__noinline int request_piece(struct pieces *p, __u32 i)
 {
-	struct pieces *p = *state;
-	struct vector v = { .base = p->base, .bytes = p->offset + p->left };
+	struct vector v = {};
 	__u64 n;
 
-	if (!p->left)
+	if (!p || !p->left)
 		return 1;
+	v.base = p->base;
+	v.bytes = p->offset + p->left;
 	if (p->vectors && bpf_probe_read_user(&v, sizeof(v), (void *)p->base))
 		return 1;
 	n = v.bytes - p->offset;
@@ -164,6 +169,7 @@ static __always_inline int record_frames(const struct origin *o, const struct bu
 {
 	struct pieces *p = bpf_task_storage_get(&request_pieces, bpf_get_current_task_btf(), 0,
 						BPF_LOCAL_STORAGE_GET_F_CREATE);
+	__u32 i;
 
 	if (!p) {
 		count(REQUEST_COUNT_LOST);
@@ -177,7 +183,10 @@ static __always_inline int record_frames(const struct origin *o, const struct bu
 	p->kind = kind;
 	p->left = bytes;
 	count(REQUEST_COUNT_TRANSFERS);
-	bpf_loop(REQUEST_PIECES, record_piece, &p, 0);
+	for (i = 0; i < REQUEST_PIECES; i++) {
+		if (request_piece(p, i))
+			break;
+	}
 	return 0;
 }
 

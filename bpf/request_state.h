@@ -36,9 +36,14 @@ struct sock;
 #define SYS_RECVFROM 45
 #define SYS_SENDMSG 46
 #define SYS_RECVMSG 47
+#define SYS_SENDFILE 40
+#define SYS_RECVMMSG 299
+#define SYS_SENDMMSG 307
 #define SYSCALL(r) ((r)->orig_ax)
 #define ARG2(r) ((r)->si)
 #define ARG3(r) ((r)->dx)
+#define ARG4(r) ((r)->r10)
+#define FD(r) ((r)->di)
 #elif defined(__TARGET_ARCH_arm64)
 #define SYS_READ 63
 #define SYS_WRITE 64
@@ -48,9 +53,18 @@ struct sock;
 #define SYS_RECVFROM 207
 #define SYS_SENDMSG 211
 #define SYS_RECVMSG 212
+#define SYS_SENDFILE 71
+#define SYS_RECVMMSG 243
+#define SYS_SENDMMSG 269
 #define SYSCALL(r) ((r)->user_regs.regs[8])
 #define ARG2(r) ((r)->user_regs.regs[1])
 #define ARG3(r) ((r)->user_regs.regs[2])
+#define ARG4(r) ((r)->user_regs.regs[3])
+#define FD(r) (((struct pt_regs___request *)(r))->orig_x0) /* the result has taken the place of the parameter */
+
+struct pt_regs___request {
+	__u64 orig_x0;
+} __attribute__((preserve_access_index));
 #endif
 
 struct sock_common___request {
@@ -60,6 +74,10 @@ struct sock_common___request {
 
 struct sock___request {
 	struct sock_common___request __sk_common;
+} __attribute__((preserve_access_index));
+
+struct socket___request {
+	struct sock *sk;
 } __attribute__((preserve_access_index));
 
 enum request_kind {
@@ -80,7 +98,7 @@ enum request_kind {
  */
 struct request_record {
 	__u64 ts;
-	__u64 socket; /* cookie; 0: not known */
+	__u64 socket; /* cookie, or id of an endpoint; 0: not known */
 	__u64 ssl;    /* OpenSSL's connection, within the process; 0: no TLS */
 	__u32 pid;
 	__u32 tid;
@@ -105,12 +123,12 @@ struct request_process {
 	__u64 transfers;
 	__u64 looks;
 	__u64 calls; /* of OpenSSL */
-	__u64 strange; /* transfers on sockets that are passed over for a while */
+	__u64 strange; /* transfers on sockets that are passed over for a while, and system calls on none */
 };
 
+/* Allocated beforehand: Linux 5.15 warns of programs at uprobes with other hash maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, REQUEST_PROCESSES);
 	__type(key, __u32);
 	__type(value, struct request_process);
@@ -145,6 +163,14 @@ struct {
 	__type(key, int);
 	__type(value, struct request_strange);
 } request_strangers SEC(".maps");
+
+/* The same, by the id of its endpoint. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, REQUEST_SOCKETS);
+	__type(key, __u64);
+	__type(value, struct request_strange);
+} request_strange_ids SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -111,26 +111,35 @@ type RequestTlsConnection struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	RequestMapRequestCounts         = "request_counts"
-	RequestMapRequestPieces         = "request_pieces"
-	RequestMapRequestProcesses      = "request_processes"
-	RequestMapRequestRecords        = "request_records"
-	RequestMapRequestSockets        = "request_sockets"
-	RequestMapRequestStrangers      = "request_strangers"
-	RequestMapRequestTlsCalls       = "request_tls_calls"
-	RequestMapRequestTlsConnections = "request_tls_connections"
-	RequestProgRequestReceived      = "request_received"
-	RequestProgRequestSent          = "request_sent"
-	RequestProgRequestState         = "request_state"
-	RequestProgRequestTlsEnter      = "request_tls_enter"
-	RequestProgRequestTlsFree       = "request_tls_free"
-	RequestProgRequestTlsReturn     = "request_tls_return"
-	RequestVarExportRequestCount    = "export_request_count"
-	RequestVarExportRequestKind     = "export_request_kind"
-	RequestVarExportRequestProcess  = "export_request_process"
-	RequestVarExportRequestRecord   = "export_request_record"
-	RequestVarRequestOff            = "request_off"
-	RequestVarRequestTls            = "request_tls"
+	RequestMapRequestCounts             = "request_counts"
+	RequestMapRequestPieces             = "request_pieces"
+	RequestMapRequestProcesses          = "request_processes"
+	RequestMapRequestRecords            = "request_records"
+	RequestMapRequestSockets            = "request_sockets"
+	RequestMapRequestStrangeIds         = "request_strange_ids"
+	RequestMapRequestStrangers          = "request_strangers"
+	RequestMapRequestTlsCalls           = "request_tls_calls"
+	RequestMapRequestTlsConnections     = "request_tls_connections"
+	RequestProgRequestInet6Recvmsg      = "request_inet6_recvmsg"
+	RequestProgRequestInet6Sendmsg      = "request_inet6_sendmsg"
+	RequestProgRequestInetRecvmsg       = "request_inet_recvmsg"
+	RequestProgRequestInetSendmsg       = "request_inet_sendmsg"
+	RequestProgRequestReceived          = "request_received"
+	RequestProgRequestSent              = "request_sent"
+	RequestProgRequestState             = "request_state"
+	RequestProgRequestStateSyscall      = "request_state_syscall"
+	RequestProgRequestSyscall           = "request_syscall"
+	RequestProgRequestTlsEnter          = "request_tls_enter"
+	RequestProgRequestTlsFree           = "request_tls_free"
+	RequestProgRequestTlsReturn         = "request_tls_return"
+	RequestProgRequestUnixStreamRecvmsg = "request_unix_stream_recvmsg"
+	RequestProgRequestUnixStreamSendmsg = "request_unix_stream_sendmsg"
+	RequestVarExportRequestCount        = "export_request_count"
+	RequestVarExportRequestKind         = "export_request_kind"
+	RequestVarExportRequestProcess      = "export_request_process"
+	RequestVarExportRequestRecord       = "export_request_record"
+	RequestVarRequestOff                = "request_off"
+	RequestVarRequestTls                = "request_tls"
 )
 
 // LoadRequest returns the embedded CollectionSpec for Request.
@@ -175,12 +184,20 @@ type RequestSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type RequestProgramSpecs struct {
-	RequestReceived  *ebpf.ProgramSpec `ebpf:"request_received"`
-	RequestSent      *ebpf.ProgramSpec `ebpf:"request_sent"`
-	RequestState     *ebpf.ProgramSpec `ebpf:"request_state"`
-	RequestTlsEnter  *ebpf.ProgramSpec `ebpf:"request_tls_enter"`
-	RequestTlsFree   *ebpf.ProgramSpec `ebpf:"request_tls_free"`
-	RequestTlsReturn *ebpf.ProgramSpec `ebpf:"request_tls_return"`
+	RequestInet6Recvmsg      *ebpf.ProgramSpec `ebpf:"request_inet6_recvmsg"`
+	RequestInet6Sendmsg      *ebpf.ProgramSpec `ebpf:"request_inet6_sendmsg"`
+	RequestInetRecvmsg       *ebpf.ProgramSpec `ebpf:"request_inet_recvmsg"`
+	RequestInetSendmsg       *ebpf.ProgramSpec `ebpf:"request_inet_sendmsg"`
+	RequestReceived          *ebpf.ProgramSpec `ebpf:"request_received"`
+	RequestSent              *ebpf.ProgramSpec `ebpf:"request_sent"`
+	RequestState             *ebpf.ProgramSpec `ebpf:"request_state"`
+	RequestStateSyscall      *ebpf.ProgramSpec `ebpf:"request_state_syscall"`
+	RequestSyscall           *ebpf.ProgramSpec `ebpf:"request_syscall"`
+	RequestTlsEnter          *ebpf.ProgramSpec `ebpf:"request_tls_enter"`
+	RequestTlsFree           *ebpf.ProgramSpec `ebpf:"request_tls_free"`
+	RequestTlsReturn         *ebpf.ProgramSpec `ebpf:"request_tls_return"`
+	RequestUnixStreamRecvmsg *ebpf.ProgramSpec `ebpf:"request_unix_stream_recvmsg"`
+	RequestUnixStreamSendmsg *ebpf.ProgramSpec `ebpf:"request_unix_stream_sendmsg"`
 }
 
 // RequestMapSpecs contains maps before they are loaded into the kernel.
@@ -192,6 +209,7 @@ type RequestMapSpecs struct {
 	RequestProcesses      *ebpf.MapSpec `ebpf:"request_processes"`
 	RequestRecords        *ebpf.MapSpec `ebpf:"request_records"`
 	RequestSockets        *ebpf.MapSpec `ebpf:"request_sockets"`
+	RequestStrangeIds     *ebpf.MapSpec `ebpf:"request_strange_ids"`
 	RequestStrangers      *ebpf.MapSpec `ebpf:"request_strangers"`
 	RequestTlsCalls       *ebpf.MapSpec `ebpf:"request_tls_calls"`
 	RequestTlsConnections *ebpf.MapSpec `ebpf:"request_tls_connections"`
@@ -234,6 +252,7 @@ type RequestMaps struct {
 	RequestProcesses      *ebpf.Map `ebpf:"request_processes"`
 	RequestRecords        *ebpf.Map `ebpf:"request_records"`
 	RequestSockets        *ebpf.Map `ebpf:"request_sockets"`
+	RequestStrangeIds     *ebpf.Map `ebpf:"request_strange_ids"`
 	RequestStrangers      *ebpf.Map `ebpf:"request_strangers"`
 	RequestTlsCalls       *ebpf.Map `ebpf:"request_tls_calls"`
 	RequestTlsConnections *ebpf.Map `ebpf:"request_tls_connections"`
@@ -246,6 +265,7 @@ func (m *RequestMaps) Close() error {
 		m.RequestProcesses,
 		m.RequestRecords,
 		m.RequestSockets,
+		m.RequestStrangeIds,
 		m.RequestStrangers,
 		m.RequestTlsCalls,
 		m.RequestTlsConnections,
@@ -268,22 +288,38 @@ type RequestVariables struct {
 //
 // It can be passed to LoadRequestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RequestPrograms struct {
-	RequestReceived  *ebpf.Program `ebpf:"request_received"`
-	RequestSent      *ebpf.Program `ebpf:"request_sent"`
-	RequestState     *ebpf.Program `ebpf:"request_state"`
-	RequestTlsEnter  *ebpf.Program `ebpf:"request_tls_enter"`
-	RequestTlsFree   *ebpf.Program `ebpf:"request_tls_free"`
-	RequestTlsReturn *ebpf.Program `ebpf:"request_tls_return"`
+	RequestInet6Recvmsg      *ebpf.Program `ebpf:"request_inet6_recvmsg"`
+	RequestInet6Sendmsg      *ebpf.Program `ebpf:"request_inet6_sendmsg"`
+	RequestInetRecvmsg       *ebpf.Program `ebpf:"request_inet_recvmsg"`
+	RequestInetSendmsg       *ebpf.Program `ebpf:"request_inet_sendmsg"`
+	RequestReceived          *ebpf.Program `ebpf:"request_received"`
+	RequestSent              *ebpf.Program `ebpf:"request_sent"`
+	RequestState             *ebpf.Program `ebpf:"request_state"`
+	RequestStateSyscall      *ebpf.Program `ebpf:"request_state_syscall"`
+	RequestSyscall           *ebpf.Program `ebpf:"request_syscall"`
+	RequestTlsEnter          *ebpf.Program `ebpf:"request_tls_enter"`
+	RequestTlsFree           *ebpf.Program `ebpf:"request_tls_free"`
+	RequestTlsReturn         *ebpf.Program `ebpf:"request_tls_return"`
+	RequestUnixStreamRecvmsg *ebpf.Program `ebpf:"request_unix_stream_recvmsg"`
+	RequestUnixStreamSendmsg *ebpf.Program `ebpf:"request_unix_stream_sendmsg"`
 }
 
 func (p *RequestPrograms) Close() error {
 	return _RequestClose(
+		p.RequestInet6Recvmsg,
+		p.RequestInet6Sendmsg,
+		p.RequestInetRecvmsg,
+		p.RequestInetSendmsg,
 		p.RequestReceived,
 		p.RequestSent,
 		p.RequestState,
+		p.RequestStateSyscall,
+		p.RequestSyscall,
 		p.RequestTlsEnter,
 		p.RequestTlsFree,
 		p.RequestTlsReturn,
+		p.RequestUnixStreamRecvmsg,
+		p.RequestUnixStreamSendmsg,
 	)
 }
 

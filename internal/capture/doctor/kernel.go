@@ -49,7 +49,7 @@ var uses = map[feature.Name]use{
 	},
 	feature.SocketLength: {
 		stateLimited,
-		"HTTP requests that targets serve, and their latencies",
+		"HTTP requests cost a little more: the returns of socket functions are probed, or those of all system calls",
 		"use Linux 6.3 or newer",
 	},
 }

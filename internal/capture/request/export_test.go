@@ -20,3 +20,18 @@ func (s *Source) Spent() (spent time.Duration, err error) {
 	}
 	return spent, nil
 }
+
+// Hooks returns the names of all hooks.
+func Hooks() (names []string) {
+	for _, h := range allHooks {
+		names = append(names, h.name)
+	}
+	return names
+}
+
+// UseHooks has New try the hooks of this index only, and returns what undoes it.
+func UseHooks(index int) (undo func()) {
+	before := allHooks
+	usedHooks = usedHooks[index : index+1]
+	return func() { usedHooks = before }
+}

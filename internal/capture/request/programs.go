@@ -3,8 +3,10 @@ package request
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/inferscope/inferscope/bpf"
@@ -21,10 +23,67 @@ type programs struct {
 	generation uint32 // of probes of OpenSSL
 }
 
+// hooks are places in the kernel that see every transfer on a socket.
+type hooks struct {
+	name     string
+	programs []string
+	optional []string // of IPv6, which the kernel may lack
+}
+
+// allHooks are those that can take the place of each other, the cheapest first.
+var allHooks = []hooks{
+	{
+		name:     "the tracepoints sock_send_length and sock_recv_length (6.3)",
+		programs: []string{bpf.RequestProgRequestReceived, bpf.RequestProgRequestSent, bpf.RequestProgRequestState},
+	},
+	{
+		name: "the returns of inet_sendmsg and inet_recvmsg (BPF trampolines)",
+		programs: []string{
+			bpf.RequestProgRequestInetRecvmsg, bpf.RequestProgRequestInetSendmsg,
+			bpf.RequestProgRequestUnixStreamRecvmsg, bpf.RequestProgRequestUnixStreamSendmsg,
+			bpf.RequestProgRequestState,
+		},
+		optional: []string{bpf.RequestProgRequestInet6Recvmsg, bpf.RequestProgRequestInet6Sendmsg},
+	},
+	{
+		name:     "the returns of system calls",
+		programs: []string{bpf.RequestProgRequestSyscall, bpf.RequestProgRequestStateSyscall},
+	},
+}
+
+// usedHooks are those that load tries.
+var usedHooks = allHooks
+
+// load attaches the programs at the first hooks that the kernel has.
 func load(mode uprobe.Mode) (*programs, error) {
+	var errs []error
+	for _, h := range usedHooks {
+		p, err := h.load(mode)
+		if err == nil {
+			return p, nil
+		}
+		errs = append(errs, fmt.Errorf("by %s: %w", h.name, err))
+	}
+	return nil, fmt.Errorf("load the programs for requests: %w", errors.Join(errs...))
+}
+
+// spec returns what to load: the programs of h, and those that all hooks need.
+func (h hooks) spec(mode uprobe.Mode) (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadRequest()
 	if err != nil {
-		return nil, fmt.Errorf("read the programs for requests: %w", err)
+		return nil, fmt.Errorf("read the programs: %w", err)
+	}
+	for _, other := range allHooks {
+		for _, name := range slices.Concat(other.programs, other.optional) {
+			if !slices.Contains(h.programs, name) && !slices.Contains(h.optional, name) {
+				delete(spec.Programs, name)
+			}
+		}
+	}
+	for _, name := range h.optional {
+		if !haveFunction(spec.Programs[name].AttachTo) {
+			delete(spec.Programs, name)
+		}
 	}
 	if mode == uprobe.Perf {
 		for _, p := range spec.Programs {
@@ -33,25 +92,40 @@ func load(mode uprobe.Mode) (*programs, error) {
 			}
 		}
 	}
+	return spec, nil
+}
+
+// haveFunction reports whether the kernel has a function, as its BTF says.
+func haveFunction(name string) bool {
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		return false
+	}
+	var f *btf.Func
+	return types.TypeByName(name, &f) == nil
+}
+
+func (h hooks) load(mode uprobe.Mode) (*programs, error) {
+	spec, err := h.spec(mode)
+	if err != nil {
+		return nil, err
+	}
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
-		return nil, fmt.Errorf(
-			"load the programs for requests, which need the tracepoints sock_send_length and sock_recv_length of kernel 6.3: %w",
-			err,
-		)
+		return nil, err
 	}
 	p := &programs{coll: coll}
 	if p.reader, err = ring.OpenRecords(coll.Maps[bpf.RequestMapRequestRecords]); err != nil {
 		coll.Close()
 		return nil, fmt.Errorf("map the ring of requests: %w", err)
 	}
-	for _, program := range coll.Programs {
+	for name, program := range coll.Programs {
 		if program.Type() != ebpf.Tracing {
 			continue // tls puts them on
 		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("attach the programs for requests: %w", err), p.close())
+			return nil, errors.Join(fmt.Errorf("attach %s: %w", name, err), p.close())
 		}
 		p.links = append(p.links, l)
 	}

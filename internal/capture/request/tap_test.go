@@ -95,7 +95,7 @@ func TestEngine(t *testing.T) {
 	queued := 0
 	for i, q := range all {
 		checkEngineRequest(t, i, &q)
-		if q.Scheduled-q.Queued > uint64(45*time.Millisecond) {
+		if q.Scheduled-q.Queued > uint64(20*time.Millisecond) {
 			queued++
 		}
 	}
