@@ -5,6 +5,8 @@ import { moment } from './format.js';
 
 /** Height of the axis of times, CSS pixels. */
 const axisHeight = 24;
+/** Width of what is a moment and must be seen, CSS pixels. */
+const momentWidth = 3;
 /** With more arrows than this nobody sees anything. */
 const maxArrows = 160;
 const font = '11px system-ui, sans-serif';
@@ -148,7 +150,7 @@ export class Painter {
     for (let i = firstAfter(track, from); i < track.n && track.start[i] <= to; i++) {
       const x = gutter + (track.start[i] - from) * scale;
       const long = (track.end[i] - track.start[i]) * scale;
-      if (long >= 1.5 || track.depth) {
+      if (long >= 1.5 || track.depth || track.kind === 'error') {
         this.flush(track, column, y, height);
         column = -1;
         this.item(track, i, x, long, y, height);
@@ -208,7 +210,8 @@ export class Painter {
       top = y + track.depth[i] * high;
     }
     const left = Math.max(x, t.gutter - 2);
-    const width = Math.max(1, Math.min(x + long, t.gutter + t.width + 2) - left - (long > 4 ? 0.6 : 0));
+    const least = track.kind === 'error' ? momentWidth : 1;
+    const width = Math.max(least, Math.min(x + long, t.gutter + t.width + 2) - left - (long > 4 ? 0.6 : 0));
     const part = track.count[i] ? track.lead[i] : 1; // of several items: how much of the stretch they take
     const idle = track.kind === 'idle';
     c.globalAlpha = this.faint(t.matches?.has(track.label[i])) * (idle ? 1 : 0.3 + 0.7 * part);

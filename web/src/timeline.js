@@ -9,7 +9,7 @@ import { listen } from './input.js';
 import { notes } from './notes.js';
 
 /** Heights of tracks in CSS pixels, by kind. */
-const heights = { idle: 30, gpu: 24, call: 22, state: 12, range: 18, request: 18 };
+const heights = { idle: 30, gpu: 24, call: 22, state: 12, range: 18, request: 18, sensor: 14, error: 14 };
 const headHeight = 24;
 const wideGutter = 190;
 const narrowBelow = 720;
@@ -258,6 +258,7 @@ export class Timeline {
     const long = (track.end[i] - track.start[i]) * q;
     if (track.count[i])
       return `${count(track.count[i])} items in ${span(long)}, ${percent(track.lead[i])} of it; mostly ${this.text(item)}`;
+    if (track.kind === 'error') return this.text(item);
     return long > 0 ? `${span(long)} · ${this.text(item)}` : `${this.text(item)} (its duration was not recorded)`;
   }
 

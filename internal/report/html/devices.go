@@ -15,6 +15,8 @@ import (
 
 // addDevices creates the tracks of the GPUs, or of the main thread if no GPU activity was recorded.
 func (s *scene) addDevices() {
+	r := readingsOf(&s.in.Timeline.Rec.Meta)
+	defer s.addOtherReadings(&r)
 	w := s.in.Walk
 	if w == nil {
 		return
@@ -27,11 +29,11 @@ func (s *scene) addDevices() {
 		return
 	}
 	for i := range s.in.Timeline.Devices {
-		s.device(int32(i))
+		s.device(int32(i), &r)
 	}
 }
 
-func (s *scene) device(i int32) {
+func (s *scene) device(i int32, r *readings) {
 	t := s.in.Timeline
 	d := &t.Devices[i]
 	name := fmt.Sprintf("GPU %d", d.ID)
@@ -51,6 +53,9 @@ func (s *scene) device(i int32) {
 	}
 	s.add(track{head: trackHead{Kind: idleTrack, Name: "idle, by cause", Group: name, Seen: seen}, items: why})
 	s.streams(d, name, seen)
+	if d.Info != nil {
+		s.addReadings(r, d.Info.UUID, name)
+	}
 }
 
 // streams makes a track for each stream of a device, and for copies and sets in it another one: they run on other

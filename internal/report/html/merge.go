@@ -142,7 +142,11 @@ func (s *scene) finest(most int) (detail, [][]drawn) {
 	for {
 		out, n := make([][]drawn, len(s.tracks)), 0
 		for i := range s.tracks {
-			out[i] = merge(s.tracks[i].items, d, s.in.Timeline.From)
+			detailOf := d
+			if s.tracks[i].head.Kind == errorTrack { // there are few, and each counts
+				detailOf = detail{}
+			}
+			out[i] = merge(s.tracks[i].items, detailOf, s.in.Timeline.From)
 			n += len(out[i])
 		}
 		switch {

@@ -16,6 +16,8 @@ const (
 	stateTrack kind = "state" // when a thread ran, and what it waited for
 	rangeTrack kind = "range" // what the program named
 
+	sensorTrack  kind = "sensor"  // what a GPU's sensors said
+	errorTrack   kind = "error"   // errors of a GPU, which are moments
 	requestTrack kind = "request" // requests that were served, with their stages
 )
 
