@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
@@ -28,10 +29,7 @@ func versions() []version {
 
 // TestHeaders compiles testdata/headers.c against the real headers of three versions of CUPTI.
 func TestHeaders(t *testing.T) {
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skipf("a C compiler is needed to read the headers: %v", err)
-	}
+	cc := needs.Tool(t, "cc")
 	for _, v := range versions() {
 		t.Run(string(v.cupti), func(t *testing.T) {
 			dir := filepath.Dir(nvlibs.Header(t, v.cupti, "cupti.h"))
@@ -104,10 +102,7 @@ func callbackIDs(t *testing.T, dir string) string {
 
 // TestOffsets compares what the tests know of abi.h with what C makes of it.
 func TestOffsets(t *testing.T) {
-	cc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("no C compiler on this machine")
-	}
+	cc := needs.Tool(t, "gcc")
 	c := "#include <stddef.h>\n#include \"abi.h\"\n"
 	for what, want := range map[string]int{
 		"AGENT_ABI": abi, "AGENT_DATA": ringData, "sizeof(struct agent_params)": paramsLength,

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // unit compiles a program of testdata with the agent's sources, runs it and returns what it writes.
@@ -34,7 +34,7 @@ func unit(t *testing.T, name string, flags ...string) string {
 // TestTextsEndAnywhere: names are read by words, and nothing outside of their page is touched, wherever in it they
 // begin and end.
 func TestTextsEndAnywhere(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	for name, flags := range map[string][]string{
 		"plain": {"-O2"},
 		// behaviour that is not defined ends it

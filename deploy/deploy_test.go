@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // capabilities is all that the daemon may be given on kernels from 6.6 on.
@@ -186,7 +186,7 @@ func TestDockerfile(t *testing.T) {
 // TestDockerContextBuilds builds from what .dockerignore lets through: a missing
 // file would show up only when somebody builds an image.
 func TestDockerContextBuilds(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	dir := t.TempDir()
 	for _, path := range matches(read(t, "../.dockerignore"), `(?m)^!(.+)$`) {
 		to := filepath.Join(dir, path)

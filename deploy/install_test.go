@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/zip"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // installed is this module in a version that a proxy has.
@@ -70,7 +70,7 @@ func goInstall(t *testing.T) string {
 
 // TestGoInstall: go install makes both programs out of what is in the last commit, and they work.
 func TestGoInstall(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	tries(t, goInstall(t), installed.Version)
 }
 

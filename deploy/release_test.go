@@ -12,13 +12,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestRelease makes the image and the bills of materials from two folders: they are the same byte for byte, and hold
 // what deploy/Dockerfile has, for both machines.
 func TestRelease(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	// A checkout elsewhere: paths must not get into what is made.
 	root, err := filepath.Abs("..")
 	if err != nil {

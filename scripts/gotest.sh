@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Go tests as one stream of events, without those that take long (-short, internal/testkit/long). "gotest.sh all"
+# The Go tests as one stream of events, without those that take long (-short, needs.Long). "gotest.sh all"
 # has each of them, adds the packages that hold InferScope against other tools or measure it, and then those whose
 # goroutines share memory once more under the race detector (RACE=0: not that).
 set -uo pipefail

@@ -21,7 +21,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // Variables that make the test's program the client, or one that starts the client and writes its peak memory in KiB to
@@ -161,7 +161,7 @@ func blob(t *testing.T, bytes int) string {
 
 // TestTraceLargerThanMemory: of a trace with more rows than fit, the beginning is reported on, and the report says so.
 func TestTraceLargerThanMemory(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	path := rows(t, 600_000)
 	cmd, stderr := client(t, "analyze", "--full", "--no-pager", "--max-memory", fmt.Sprint(256<<20), path)
 	out, err := cmd.Output()

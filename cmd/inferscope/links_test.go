@@ -9,14 +9,13 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestRootFollowsNoLinkOfAnother: what another user puts into a directory for everybody is replaced, and nothing is
 // written where it leads.
 func TestRootFollowsNoLinkOfAnother(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it acts as another user")
-	}
+	needs.Root(t, "it acts as another user")
 	secret, dir := filepath.Join(t.TempDir(), "shadow"), t.TempDir()
 	if err := errors.Join(os.WriteFile(secret, []byte("secret"), 0o600), os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o777|os.ModeSticky)); err != nil {
 		t.Fatal(err)

@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"kernel.org/pub/linux/libs/security/libcap/cap"
+
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestCapabilitiesForFlags: the daemon keeps more capabilities than the named ones where a flag needs one, and there
 // alone.
 func TestCapabilitiesForFlags(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: folders of other users are made")
-	}
+	needs.Root(t, "folders of other users are made")
 	own, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
 	if err := os.Mkdir(other, 0o755); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/config"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // hugeEnviron is what the attack program makes of its environment, in bytes.
@@ -61,9 +62,7 @@ func TestHugeEnvironProgram(t *testing.T) {
 
 // TestEnvironWithoutEnd: a process whose environment has no end costs the daemon nothing.
 func TestEnvironWithoutEnd(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: starts a program as another user")
-	}
+	needs.Root(t, "it starts a program as another user")
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestHugeEnvironProgram$")
 	cmd.Env = []string{hugeVariable + "=1"}
 	cmd.Dir = "/"

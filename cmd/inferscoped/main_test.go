@@ -24,6 +24,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // result is what a person sees of a run.
@@ -146,15 +147,8 @@ func TestSwitchedOffDoesNothingLoudly(t *testing.T) {
 	}
 }
 
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads BPF programs")
-	}
-}
-
 func TestProcessesThatCannotBeWatched(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
 		t.Skipf("cannot run true: %v", err)
@@ -181,7 +175,7 @@ func TestProcessesThatCannotBeWatched(t *testing.T) {
 }
 
 func TestSecondDaemon(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	socket := filepath.Join(t.TempDir(), "s.sock")
 	l, err := api.Listen(socket)
 	if err != nil {
@@ -214,7 +208,7 @@ func (l *lines) String() string {
 }
 
 func TestDaemonOnARealProcess(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	target := exec.Command("sleep", "1000")
 	if err := target.Start(); err != nil {
 		t.Skipf("cannot run sleep: %v", err)
@@ -307,7 +301,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestWithoutPrivilegesItNamesTheMissingCapability(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)

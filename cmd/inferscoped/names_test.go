@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/symname"
 	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // forward is a function as g++ names it: void model::forward<float>(float, int).
@@ -30,7 +31,7 @@ int main(void) { wait_here(); return 0; }
 
 // TestWholeNames: what the flag says is what stacks say.
 func TestWholeNames(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	pid := startWaiting(t)
 	for _, whole := range []bool{false, true} {
 		args := []string{
@@ -57,9 +58,7 @@ func TestWholeNames(t *testing.T) {
 // startWaiting starts the program, and returns when it waits.
 func startWaiting(t *testing.T) int {
 	t.Helper()
-	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip("needs tool: no C compiler")
-	}
+	needs.Tool(t, "cc")
 	path := filepath.Join(t.TempDir(), "waiting")
 	if err := os.WriteFile(path+".c", []byte(waiting), 0o600); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // levelSource is a source with levels whose cost a test makes up.
@@ -199,7 +199,7 @@ func TestGovernedReadsTheKernel(t *testing.T) {
 
 // TestGovernedBoundsThreads: a program with thousands of threads is looked at in parts.
 func TestGovernedBoundsThreads(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	stop := make(chan struct{})
 	var ready, all sync.WaitGroup
 	for range 600 {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // again opens a directory as a process does that comes after one that was killed.
@@ -69,9 +70,7 @@ func TestJournalThroughKills(t *testing.T) {
 
 // TestJournalOnAFullDisk: losses are counted there, too, and through a kill.
 func TestJournalOnAFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it mounts a file system")
-	}
+	needs.Root(t, "it mounts a file system")
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=512k,mode=0700"); err != nil {
 		t.Skipf("needs a file system of its own: %v", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // put makes a folder that takes so many bytes on the disk.
@@ -187,9 +188,7 @@ func TestWriter(t *testing.T) {
 
 // TestFullDisk: what was written before the disk ran full is kept, and deleted in its turn.
 func TestFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it mounts a file system")
-	}
+	needs.Root(t, "it mounts a file system")
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=512k,mode=0700"); err != nil {
 		t.Skipf("needs a file system of its own: %v", err)

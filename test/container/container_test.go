@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 const (
@@ -36,9 +37,7 @@ type runtime struct {
 // start runs containerd, or skips the test where it cannot run a container.
 func start(t *testing.T) *runtime {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: containerd makes namespaces")
-	}
+	needs.Root(t, "containerd makes namespaces")
 	for _, program := range []string{"containerd", "ctr", "runc"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("needs tool %s: apt-get install containerd runc", program)

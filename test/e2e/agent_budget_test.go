@@ -7,7 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // gapsBetween returns the times from the beginning of each window to the next one's, in ms.
@@ -26,7 +26,7 @@ func (d *daemon) gapsBetween(pid int) (out []int64) {
 // TestWindowsKeepTheBudget: where a window takes much of the program's time, they become rarer by themselves, and the
 // agent says why; without a budget they do not.
 func TestWindowsKeepTheBudget(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	const dear = "CUDASIM_CUPTI_FINALIZE_NS=25000000" // in the thread of the program that makes the call
 	script := []string{
@@ -72,7 +72,7 @@ func TestWindowsKeepTheBudget(t *testing.T) {
 // TestMeasuringKeepsOutOfWindows: what sources cost is measured between windows of GPU records, so that windows are
 // seen by all sources.
 func TestMeasuringKeepsOutOfWindows(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	v := cudasim.Start(t, cudasim.Options{},
 		"stream-new nonblocking", "until { launch 20 stream=1 kernel=k_us20; ssync stream=1; spin 300us }")
 	d := startDaemon(t, v.PID)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestThreadsThatAreAlwaysInside: where threads wait for the GPU inside the driver nearly all of the time, CUPTI would
@@ -42,7 +42,7 @@ func alwaysInside(t *testing.T) *cudasim.Victim {
 // TestDetachOfThreadsThatAreAlwaysInside: they are kept out for a moment, too, when the process is let go of: its agent
 // is not left to linger.
 func TestDetachOfThreadsThatAreAlwaysInside(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := alwaysInside(t)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")

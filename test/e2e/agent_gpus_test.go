@@ -15,7 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // severalGPUs starts testdata/gpus.c on n simulated GPUs.
@@ -155,7 +155,7 @@ func children(t *testing.T, first, second string) (*cudasim.Victim, []int) {
 // TestPartsOfAGPU: two programs that each have a part of one GPU (MIG) have a device each, since the parts run beside
 // each other; two programs on a whole one share it.
 func TestPartsOfAGPU(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		first, second, uuid string

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 func sleep(ms int) { time.Sleep(time.Duration(ms) * time.Millisecond) }
@@ -89,7 +89,7 @@ func TestAgentComesAndGoes(t *testing.T) {
 // TestTargetGoesOnWithoutTheDaemon kills the daemon at random instants from its start on: before, in and after the
 // injection, 200 times or, in a short run, 8. INFERSCOPE_KILLS says how often.
 func TestTargetGoesOnWithoutTheDaemon(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	program(t, "inferscoped")
 	kills := 200
 	if testing.Short() {
@@ -229,7 +229,7 @@ func stateOf(t *testing.T, pid int) (state string, tracer int) {
 
 // TestExitWhileTheAgentComes has targets end at any time of the attach: the daemon must end well.
 func TestExitWhileTheAgentComes(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	dice := rand.New(rand.NewPCG(3, 3))
 	for range 8 {
@@ -271,7 +271,7 @@ func TestThreadsThatLaunchGraphs(t *testing.T) {
 // and others make calls all the time. Few windows have a graph, yet no other thread may ever finalize. The simulated
 // target dies of it.
 func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,
@@ -296,7 +296,7 @@ func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
 // TestThreadsThatLaunchOneGraph: graphs are launched by threads that are made for it and end with it, as where a server
 // makes one for each request: nobody knows who launches the next one. Nothing is recorded, and the target goes on.
 func TestThreadsThatLaunchOneGraph(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,
@@ -316,7 +316,7 @@ func TestThreadsThatLaunchOneGraph(t *testing.T) {
 // TestWindowsBesideCaptures: while a thread captures a graph, in the mode that forbids other threads what may be
 // unsafe, windows come and go, and the graph is not spoilt: the simulated target ends badly where it is.
 func TestWindowsBesideCaptures(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestWindowsThatLeaveMemoryEnd: where each window leaves memory in the target, no more are opened when that is too
 // much; the agent, status and report say so, the target goes on, and so does what needs no agent.
 func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,

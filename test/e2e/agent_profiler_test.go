@@ -10,7 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // launchesSeen counts the launches of pid in a recording that began in [from, to].
@@ -141,7 +141,7 @@ func agentMapped(t *testing.T, pid int) bool {
 // TestAProfilerOfTheTargetsOwn shows how a program fares that profiles itself: it gets CUPTI between windows, and then
 // has it for itself; in an open window it is refused, as by any other profiler.
 func TestAProfilerOfTheTargetsOwn(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	t.Run("while records are on", func(t *testing.T) {
 		v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe", "print done", busy)
@@ -218,7 +218,7 @@ func profilesItself(t *testing.T) bool {
 
 // TestAgentInAForkedChild forks a process that has an agent: the parent's records stay right, the child is not harmed.
 func TestAgentInAForkedChild(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,

@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // busy is what a victim does while an agent is brought in: an idle process gives no chance to.
@@ -328,7 +328,7 @@ func TestAgentSeesEveryKernel(t *testing.T) {
 	for i, c := range workloads {
 		t.Run(c.name, func(t *testing.T) {
 			if i > 0 {
-				long.Test(t)
+				needs.Long(t)
 			}
 			t.Parallel()
 			script := append([]string{c.before, busy}, c.script...)
@@ -357,7 +357,7 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 	for i, c := range workloads {
 		t.Run(c.name, func(t *testing.T) {
 			if i > 0 {
-				long.Test(t)
+				needs.Long(t)
 			}
 			t.Parallel()
 			loop := []string{"until { " + strings.Join(c.script, "; ") + "; sleep 40ms }"}

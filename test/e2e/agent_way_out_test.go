@@ -6,7 +6,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestWayOutWithoutASynchronize watches a process that never waits for the GPU: a window could not be ended by a
@@ -32,7 +32,7 @@ func TestWayOutWithoutASynchronize(t *testing.T) {
 
 // TestASynchronizeComesBackLater: windows open, and end well, once the thread that launches graphs was seen to wait.
 func TestASynchronizeComesBackLater(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,
@@ -64,7 +64,7 @@ func TestASynchronizeComesBackLater(t *testing.T) {
 // moment, and several are mostly inside, no thread of the target waits for that: it is the agent's that finalizes, and
 // all kernels are seen.
 func TestManyThreadsAreNotHeldUp(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
@@ -129,7 +129,7 @@ func launchers(rec *recording.Recording) map[uint32]bool {
 }
 
 func TestASlowFirstEnableHoldsNobody(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	v := cudasim.Start(
 		t,
 		cudasim.Options{Env: []string{"CUDASIM_CUPTI_ENABLE_NS=2000000000", "CUDASIM_CUPTI_FINALIZE_NS=30000000"}},
@@ -150,7 +150,7 @@ func TestASlowFirstEnableHoldsNobody(t *testing.T) {
 }
 
 func TestRecordsThatCUPTIDropsAreCounted(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(
 		t,

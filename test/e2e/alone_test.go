@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // alone runs the client where no daemon is, with a folder of its own for temporary files.
@@ -25,7 +26,7 @@ type alone struct {
 
 func newAlone(t *testing.T) alone {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	program(t, "inferscoped")
 	return alone{t, t.TempDir()}
 }
@@ -127,7 +128,7 @@ func TestInterruptedWithoutADaemon(t *testing.T) {
 
 // TestUnwatchedProcess: a running daemon watches a process for one command, and lets go of it.
 func TestUnwatchedProcess(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	d := launchDaemon(t, "--on-request")
 	d.waitLog("ready")

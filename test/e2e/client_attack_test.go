@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // theirs makes the folder where the client runs nobody's, and returns a folder of root's with a file that nobody else
@@ -44,7 +44,7 @@ func untouched(t *testing.T, private, secret string) {
 // TestRunGivesNoFileAway: a program that root runs as somebody else cannot have root's files by what it makes of the
 // place of its report.
 func TestRunGivesNoFileAway(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	t.Run("a link at its name", func(t *testing.T) {
 		r := newRunner(t)

@@ -19,14 +19,14 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestCollectives: of two ranks, each a process, every operation is counted, with its type, bytes, communicator and
 // number of ranks, also in groups and where one operation makes another; bandwidths come from the kernels that each
 // launched.
 func TestCollectives(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	const turns = 2000
 	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
 	for rank := range 2 {
@@ -148,8 +148,8 @@ func startRanks(t *testing.T, ranks int, args []string, env ...string) (*cudasim
 // TestStraggler: of ranks under one daemon the one that comes late, because it computes on the CPU or because its GPU
 // does, is named first, and how late it is agrees with the clocks of the ranks themselves.
 func TestStraggler(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	const late = 1
 	// A CPU that computes also leaves its own GPU idle, for as long as the other one waits: of three ranks two wait.
 	for what, ranks := range map[string]int{"cpu": 3, "gpu": 2} {
@@ -198,8 +198,8 @@ func TestStraggler(t *testing.T) {
 
 // TestImbalance: where one rank after the other has more to do on its GPU, that is named, and no rank is a straggler.
 func TestImbalance(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	const ranks = 3
 	v, d, _ := lateRanks(t, ranks, 0, 4*time.Millisecond, "uneven")
 	v.WaitLine("done")
@@ -252,8 +252,8 @@ func answerAsRAS(l net.Listener, pids func() []int) {
 
 // TestHang: of two ranks one comes no more. The report says who, where its thread is, and what NCCL's RAS says of it.
 func TestHang(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

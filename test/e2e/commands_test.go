@@ -22,7 +22,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report/diff"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // shell runs inferscope in a folder, where no daemon is to be reached.
@@ -401,8 +401,8 @@ func (s shell) refuse(typed string, code clierror.Code, says string) {
 
 // TestDiffFailsOver: a program that became slower fails a comparison, and one that did not does not.
 func TestDiffFailsOver(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	s := shell{t, t.TempDir()}
 	for name, ms := range map[string]string{"before": "10", "same": "10", "slow": "15"} {
 		s.write(

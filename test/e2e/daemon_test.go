@@ -22,6 +22,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // patience is how long anything may take on a slow machine before a test gives up.
@@ -62,13 +63,6 @@ func program(t testing.TB, name string) string {
 		t.Fatal(programs.err)
 	}
 	return filepath.Join(programs.dir, name)
-}
-
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it loads BPF programs and attaches probes")
-	}
 }
 
 // daemon is a running inferscoped.
@@ -123,7 +117,7 @@ func launchDaemon(t testing.TB, flags ...string) *daemon {
 // launchDaemonAs is launchDaemon with other rights than the test's.
 func launchDaemonAs(t testing.TB, rights *syscall.SysProcAttr, flags ...string) *daemon {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	d := &daemon{t: t, socket: filepath.Join(t.TempDir(), "s"), log: &output{}, done: make(chan error, 1)}
 	d.cmd = exec.Command(program(t, "inferscoped"), append([]string{"--socket", d.socket}, flags...)...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log

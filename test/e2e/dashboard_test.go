@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/promtest"
 )
 
@@ -23,8 +23,8 @@ var compared = regexp.MustCompile(`\s(>|<|==)\s`)
 // TestDashboard: a real Prometheus that scrapes the daemon, which watches programs, has an answer to every expression
 // of the dashboard, and to every alert, whether that fires or not.
 func TestDashboard(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	promtest.Tool(t, "prometheus")
 	worker := cudasim.Start(t, cudasim.Options{Lib: "runtime", Level: "counts"},
 		"until { decode 10 kernels=24 h2d=65536 d2h=4 cpu=300us sample=50us }")

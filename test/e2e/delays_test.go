@@ -18,7 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // client asks a server of completions for something, again and again.
@@ -214,8 +214,8 @@ func (p *plantedServer) record(t *testing.T) *recording.Recording {
 // TestDelays: of each server what holds its requests up is named first, with its place, and nothing of one that is
 // well.
 func TestDelays(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	for _, p := range plantedServers() {
 		t.Run(p.name, func(t *testing.T) {
 			r := analysis.Run(p.record(t)).Requests
@@ -241,7 +241,7 @@ func TestDelays(t *testing.T) {
 // TestTokensOfTheEngine: a server whose answers have no account of their tokens, and parts of three tokens each: the
 // numbers are those that its engine told.
 func TestTokensOfTheEngine(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	const clients, each, tokens, words = 4, 5, 30, 40
 	p := plantedServer{settings: `{"usage": 0, "merge": 3}`}
 	for range clients {
@@ -263,8 +263,8 @@ func TestTokensOfTheEngine(t *testing.T) {
 
 // TestStepsOfAServerThatTellsNothing: its steps and its batch are those of its iterations and of its streams.
 func TestStepsOfAServerThatTellsNothing(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	sim := cudasim.Build(t)
 	t.Setenv("LD_LIBRARY_PATH", sim.LibraryPath(cudasim.Shape580))
 	pid, port := pythonServer(t, "../../testdata/engineserver/gpu_llm.py", sim.Libcudart())

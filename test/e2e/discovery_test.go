@@ -13,7 +13,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 var nonces atomic.Int64
@@ -73,7 +73,7 @@ func (d *daemon) waitState(pid int, state api.TargetState) *api.Target {
 // TestDiscovery: without a pid the daemon watches what uses a GPU, before and after its start, with the tree that it is
 // a part of, and nothing that rules leave out.
 func TestDiscovery(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	word := nonce()
 	early := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "print "+word, "wait", "launch 10", "wait")
 	denied := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "print "+word+"-denied", "wait")
@@ -129,7 +129,7 @@ func TestDiscovery(t *testing.T) {
 
 // TestDiscoveryOfATree: where children are those that use the GPU, their parent of the same program is the target: one.
 func TestDiscoveryOfATree(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	word := nonce()
 	d := discover(t, word)
 	v := cudasim.Start(
@@ -149,8 +149,8 @@ func TestDiscoveryOfATree(t *testing.T) {
 
 // TestDiscoveryForgets: an ended target is served until its recording has expired.
 func TestDiscoveryForgets(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	word := nonce()
 	d := discover(t, word, "--keep", "3s")
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "print "+word, "launch 5", "wait")
@@ -167,7 +167,7 @@ func TestDiscoveryForgets(t *testing.T) {
 // TestDiscoveryAcrossNamespaces: a process in pid and mount namespaces of its own, as in a container, is found, and its
 // parent outside of them is no part of it.
 func TestDiscoveryAcrossNamespaces(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	if _, err := exec.LookPath("unshare"); err != nil {
 		t.Skip("needs unshare")
 	}

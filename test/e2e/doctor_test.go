@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // doctor runs `inferscope doctor --json` as a user.
@@ -49,7 +50,7 @@ func doctor(t *testing.T, uid uint32, args ...string) (found map[string]string, 
 }
 
 func TestDoctor(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	found, works, code := doctor(t, 0, "--pid", strconv.Itoa(v.PID))
 	if !works || code != 0 || found["driver library"] != "ok" || found["CAP_BPF, CAP_PERFMON"] != "ok" {

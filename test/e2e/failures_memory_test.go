@@ -15,7 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // memoryGroup is a cgroup whose memory can be limited.
@@ -27,7 +27,7 @@ type memoryGroup struct {
 // newMemoryGroup makes one: of version 2, else of version 1.
 func newMemoryGroup(t *testing.T) memoryGroup {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	name := fmt.Sprintf("inferscope-test-%d", os.Getpid())
 	g := memoryGroup{
 		dir:   filepath.Join("/sys/fs/cgroup", name),
@@ -84,7 +84,7 @@ func (g *memoryGroup) join(cmd *exec.Cmd) {
 // TestFailureProgramOutOfMemory: the kernel kills a program in a container that is too small for it. Inferscope and its
 // daemon are in the same one, and its report is written.
 func TestFailureProgramOutOfMemory(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	r := newRunner(t)
 	g := newMemoryGroup(t)
 	g.allow(t, 500_000_000)
@@ -106,7 +106,7 @@ func TestFailureProgramOutOfMemory(t *testing.T) {
 // TestFailureDaemonOutOfMemory: the kernel kills the daemon. The target goes on, unharmed and without probes, what
 // `record` wrote is a valid recording, and clients say that there is no daemon.
 func TestFailureDaemonOutOfMemory(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	g := newMemoryGroup(t)
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "off"}, "until { repeat 100 { launch 20; sync } }")
 	dir := t.TempDir()
@@ -171,8 +171,8 @@ func TestFailureDaemonOutOfMemory(t *testing.T) {
 
 // TestFailureFullDisk: a recording that the disk has no room for ends with an error that says where what there is lies.
 func TestFailureFullDisk(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
 		t.Skipf("needs a file system of its own: %v", err)

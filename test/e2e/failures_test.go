@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // These provoke what docs/operating.md lists under "Failures"; those for want of memory are in failures_memory_test.go,
@@ -94,7 +94,7 @@ func TestFailureCUPTIMissing(t *testing.T) {
 // TestFailureTraceBufferFull: where the memory for events is too small, the report says so, and which setting gives
 // more.
 func TestFailureTraceBufferFull(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{}, "until { launch 2 kernel=gemm_us5; sync }")
 	// Without a budget: else it depends on the machine how many of the calls are recorded.
@@ -114,7 +114,7 @@ func TestFailureTraceBufferFull(t *testing.T) {
 // TestFailureClockError: records of the GPU begin 3 ms before the calls that asked for them. Where the margin is wider,
 // nothing is said.
 func TestFailureClockError(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	r, p := simulated(t, "CUDASIM_CUPTI_SKEW_NS=-3000000")
 	script := "repeat 900 { launch 10 kernel=gemm_us50; sync; sleep 2ms }"
@@ -162,7 +162,7 @@ func TestFailureReportCannotBeWritten(t *testing.T) {
 }
 
 func TestFailureSeveralGPUs(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	r, p := simulated(t, "CUDASIM_DEVICES=2")
 	// victims use one; what counts is what they see

@@ -8,7 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // flights returns the recordings that triggers with this name have made.
@@ -57,7 +57,7 @@ func TestFlightOfACrash(t *testing.T) {
 // TestFlightOfSlowIterations: iterations that take too long are saved, and not again within the cooldown; what is as it
 // should be is not. A crash within the cooldown is saved.
 func TestFlightOfSlowIterations(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Setenv("INFERSCOPE_TRIGGER_ITERATION", "10ms for 1s")
 	dir := t.TempDir()
 	slow := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "until { launch 5; sync; sleep 20ms }", "wait")

@@ -15,7 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // onHost is what a recording has of some processes, as a host would have recorded it whose clock is ahead, ns.
@@ -59,8 +59,8 @@ func onHost(rec *recording.Recording, pids []uint32, ahead int64) *recording.Rec
 // TestSeveralHosts: recordings of two ranks by two clocks, of which one is ahead, are joined by the collectives that
 // both took part in: the offset is right within the error that is stated, and the rank that is late is named.
 func TestSeveralHosts(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	const late, ahead, delay = 1, int64(-12_345_678_901), 3 * time.Millisecond
 	v, d, pids := lateRanks(t, 2, late, delay, "cpu")
 	v.WaitLine("done")

@@ -15,7 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // linkHolder finds the process that holds the daemon's probes.
@@ -74,7 +74,7 @@ func TestLinkHolderKilled(t *testing.T) {
 
 // Where it is killed while windows are recorded no other opens: nobody sees any more which threads launch CUDA graphs.
 func TestLinkHolderKilledBesideAnAgent(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	d := startDaemon(t, v.PID, inWindows("20ms", "60ms")...)

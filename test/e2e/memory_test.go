@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestMemoryRanges: of a program that keeps one of many small blocks, what each place holds lies where the report says,
 // and of a place that allocates now and then it is exact.
 func TestMemoryRanges(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	dir := t.TempDir()
 	if text, err := exec.Command("make", "-s", "-C", "../../testdata/c10sim", "OUT="+dir).CombinedOutput(); err != nil {
 		t.Fatalf("make: %v\n%s", err, text)

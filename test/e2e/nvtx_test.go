@@ -13,17 +13,14 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
 // nvtxLibrary makes a library with NVTX's functions of NVTX's own headers, which is what programs have in them.
 func nvtxLibrary(t *testing.T) string {
 	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("needs a C compiler: ", err)
-	}
+	cc := needs.Tool(t, "cc")
 	include := filepath.Dir(filepath.Dir(nvlibs.Header(t, nvlibs.NVTX, "nvToolsExt.h")))
 	library := filepath.Join(t.TempDir(), "libnvtx.so")
 	cmd := exec.Command(
@@ -125,7 +122,7 @@ func TestNVTX(t *testing.T) {
 
 // TestRunNVTX: `inferscope run` finds the CUPTI of the environment that a program belongs to, and tells NVTX of it.
 func TestRunNVTX(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	library := nvtxLibrary(t)
 	p := cudasim.Build(t)

@@ -16,14 +16,14 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestPipeline: of two GPUs that work one after the other each waits for the other half of the time, and that is named;
 // the copies between them are counted as they were made.
 func TestPipeline(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	p := cudasim.Build(t)
 	program := filepath.Join(t.TempDir(), "pipeline")
 	cc := exec.Command("gcc", "-O1", "-Wall", "-Werror", "-o", program, "testdata/pipeline.c", p.Libcuda(cudasim.Shape580))
@@ -75,8 +75,8 @@ func TestPipeline(t *testing.T) {
 // TestPipelineOfProcesses: stages that are processes wait for each other in kernels of NCCL. That is a pipeline bubble as
 // far as the one that is waited for works, and exposed communication where transfers take the time.
 func TestPipelineOfProcesses(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	const short, long = 1000, 1 << 20 // elements: transfers of 10 µs and of 2 ms, between 10 ms of work
 	for _, x := range []struct {
 		stages, turns, batches, elements int

@@ -10,14 +10,14 @@ import (
 
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestRunCountsIterations: nobody's first milliseconds choose what an iteration is, though the driver is probed before
 // the runtime: each token of victim.py waits for the GPU once, and all waits that were recorded are iterations, within
 // 1%. How many of the 6,400 these are hangs on the machine's load, for the overhead budget may end their recording.
 func TestRunCountsIterations(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	r := newRunner(t)
 	p := cudasim.Build(t)
 	r.env = append(r.env, "LD_LIBRARY_PATH="+p.LibraryPath(cudasim.Shape580))
@@ -139,7 +139,7 @@ func main() {
 // TestPrograms without a GPU get no advice about one, and none that is made for training loops. The table of what each
 // is told is in docs/examples/no-gpu.md (go test -run TestProgramsWithoutGPU -v ./test/e2e).
 func TestProgramsWithoutGPU(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	list := plainPrograms(t)
 	for _, p := range list {
 		r := newRunner(t)

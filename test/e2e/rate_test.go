@@ -6,7 +6,7 @@ import (
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // probedCalls adds up the truth's counts of the functions that are probed.
@@ -23,7 +23,7 @@ func probedCalls(truth *cudasim.Truth) uint64 {
 // TestHalfAMillionCallsPerSecondAreAccountedFor: of the calls of ten seconds each one arrives or is counted as lost,
 // with the default settings, and on two cores that others leave some time hardly any is lost.
 func TestHalfAMillionCallsPerSecondAreAccountedFor(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "counts", Env: []string{"CUDASIM_KERNEL_NS=0"}},
 		"wait", "rate 500000 for 10s", "print done", "wait")
 	d := startDaemon(t, v.PID, probesOnly...)

@@ -14,13 +14,13 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestRecordingLongerThanMemory: inferscope record writes more than the daemon keeps. Every call is in it once, and
 // the report of the folder is that of the packed one.
 func TestRecordingLongerThanMemory(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	bursts := 3
 	var steps []string

@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // refused starts inferscoped, which must end with code and say all of words.
@@ -54,12 +55,12 @@ func sleeper(t *testing.T) *exec.Cmd {
 }
 
 func TestNoSuchProcess(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	refused(t, inferscoped(t, "--pid", "4194000"), clierror.NoProcess, "4194000", "no such process")
 }
 
 func TestKernelThread(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	refused(t, inferscoped(t, "--pid", "2"), clierror.NoProcess, "2", "kernel thread")
 }
 
@@ -68,7 +69,7 @@ func TestUnknownFlag(t *testing.T) {
 }
 
 func TestNoPermission(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	cmd := inferscoped(t, "--pid", fmt.Sprint(sleeper(t).Process.Pid))
 	copied := filepath.Join(os.TempDir(), fmt.Sprintf("inferscoped-%d", os.Getpid())) // where anybody may run it
 	t.Cleanup(func() { os.Remove(copied) })
@@ -85,7 +86,7 @@ func TestNoPermission(t *testing.T) {
 }
 
 func TestNoBTF(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	cmd := inferscoped(t, "--pid", fmt.Sprint(sleeper(t).Process.Pid))
 	script := `mount -t tmpfs none /sys/kernel/btf && exec "$0" "$@"`
 	hidden := exec.Command("unshare", append([]string{"--mount", "sh", "-c", script}, cmd.Args...)...)
@@ -105,7 +106,7 @@ func TestSecondDaemonOnTheSocket(t *testing.T) {
 }
 
 func TestStaleSocket(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -148,11 +149,8 @@ sys.stdin.readline()
 
 func TestHostileLibraries(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3 to map a file with")
-	}
+	needs.Root(t, "it loads BPF programs and attaches probes")
+	python := needs.Tool(t, "python3")
 	good, err := os.ReadFile(cudasim.Build(t).Libcuda(cudasim.Shape580))
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +188,7 @@ func TestHostileLibraries(t *testing.T) {
 
 func TestOtherNamespaces(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	p := cudasim.Build(t)
 	root := t.TempDir()
 	// The target lives in its own mount and pid namespace, and its library at a

@@ -31,7 +31,7 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/certificate"
 	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/h2server"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // sseServer starts a server that streams tokens.
@@ -51,15 +51,15 @@ func pythonServer(t *testing.T, script string, args ...string) (pid int, port st
 // TestRequestsOfARunningServer: a server with clients, from the kernel to the report; nothing of what was asked and
 // answered is in anything that comes out, or in the log.
 func TestRequestsOfARunningServer(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	pid, url := sseServer(t)
 	checkServer(t, pid, url, http.DefaultClient)
 }
 
 // TestRequestsOverTLS: the same where the server terminates TLS.
 func TestRequestsOverTLS(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	cert, key, transport := certificate.Files(t)
 	pid, port := pythonServer(t, "../../testdata/sseserver/server.py", cert, key)
 	checkServer(t, pid, "https://127.0.0.1:"+port, &http.Client{Transport: transport})
@@ -67,8 +67,8 @@ func TestRequestsOverTLS(t *testing.T) {
 
 // TestRequestsOverHTTP2: the same with all clients on one connection.
 func TestRequestsOverHTTP2(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	s := h2server.Start(t)
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -78,16 +78,16 @@ func TestRequestsOverHTTP2(t *testing.T) {
 // TestContentOfRequests: what was asked and answered is kept where that was asked for, in all that comes out but the
 // log, and nowhere where a rule matches it.
 func TestContentOfRequests(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	pid, url := sseServer(t)
 	checkContent(t, pid, url, http.DefaultClient)
 }
 
 // TestContentOverHTTP2: the same of requests on one connection.
 func TestContentOverHTTP2(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	s := h2server.Start(t)
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -117,8 +117,8 @@ func checkContent(t *testing.T, pid int, url string, client *http.Client) {
 
 // TestContentThatRulesMatch: none of it is anywhere.
 func TestContentThatRulesMatch(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	pid, url := sseServer(t)
 	d := askServer(t, pid, url, http.DefaultClient,
 		"--capture-content=4096", "--redact", "canary-[a-z0-9-]*", "--redact=secret")
@@ -236,7 +236,7 @@ func outputs(t *testing.T, d *daemon, pid int) map[string]string {
 // other reasons.
 func TestRetries(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	pid, url := sseServer(t)
 	d := startDaemon(t, pid, "--gpu", "off", "--pin-level", "requests=all")
 	ask := func(body string, header ...string) *http.Response {
@@ -304,7 +304,7 @@ func TestRetries(t *testing.T) {
 // TestRequestsOff: --requests=off records none.
 func TestRequestsOff(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	pid, url := sseServer(t)
 	d := startDaemon(t, pid, "--gpu", "off", "--requests=off")
 	resp, err := http.Post(
@@ -365,7 +365,7 @@ func total(f *dto.MetricFamily, labels ...string) (sum float64, count uint64) {
 // TestMetricsOfRequests: what Prometheus is told of a server's requests is what its clients saw.
 func TestMetricsOfRequests(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	pid, url := sseServer(t)
 	d := startDaemon(t, pid, "--gpu", "off", "--metrics-addr", ":0", "--pin-level", "requests=all")
 	const streams, tokens = 5, 6
@@ -454,7 +454,7 @@ func TestMetricsOfRequests(t *testing.T) {
 
 // TestRequestsToOTLP: a receiver of OTLP has the spans that clients would draw, within their traces, and no content.
 func TestRequestsToOTLP(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	var mu sync.Mutex
 	spans := map[string]*trace.Span{} // by parent
 	counted := uint64(0)
@@ -535,7 +535,7 @@ func TestRequestsToOTLP(t *testing.T) {
 
 // TestOneCommandSendsNothing: OTEL_EXPORTER_OTLP_ENDPOINT is the program's where a command brings a daemon of its own.
 func TestOneCommandSendsNothing(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	a := newAlone(t)
 	var asked atomic.Int64
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))

@@ -17,7 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // kept returns the names of recordings in a directory: the finished, and those that are being made.
@@ -143,7 +143,7 @@ func TestRotation(t *testing.T) {
 
 // TestRotationAfterKill9: what was written before is kept, and goes on.
 func TestRotationAfterKill9(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	dir := t.TempDir()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "until { launch 10; sleep 2ms }", "wait")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // finished is what is left of `inferscope run`.
@@ -35,7 +35,7 @@ type runner struct {
 
 func newRunner(t *testing.T, env ...string) *runner {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	dir := t.TempDir()
 	return &runner{
 		t:   t,
@@ -411,7 +411,7 @@ func TestRunSaveReport(t *testing.T) {
 
 // TestRunAsAnotherUser: root starts a program as somebody else, who has the report, too. Under sudo it is said how.
 func TestRunAsAnotherUser(t *testing.T) {
-	long.Test(t)
+	needs.Long(t)
 	t.Parallel()
 	r := newRunner(t)
 	for _, dir := range []string{r.dir, filepath.Dir(r.dir), filepath.Dir(program(t, "inferscope"))} {

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestScopesOfARunningProgram: a daemon that is attached later has the scopes from then on, of forked
 // children too, with their attributes, beside everything else; and --gpu off does not lose them.
 func TestScopesOfARunningProgram(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	dir := t.TempDir()
 	path := filepath.Join(dir, "p.py")
 	text := `

@@ -8,15 +8,15 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestSGLang: a server in SGLang's three processes, by their messages: exact tokens, steps, batches and the queue, and
 // nothing of a prompt. INFERSCOPE_SGLANG_WHEEL names a wheel of SGLang whose classes they use, over sockets of pyzmq;
 // without it the like of them.
 func TestSGLang(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	const clients, each, tokens, words = 6, 4, 25, 40
 	p := plantedServer{
 		script:   "sglang_llm.py",

@@ -13,7 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/s3test"
 )
 
@@ -29,7 +29,7 @@ type uploading struct {
 
 func startUploading(t *testing.T, dir string) *uploading {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	u := &uploading{t: t, store: s3test.Start(t), dir: dir}
 	u.victim = cudasim.Start(
 		t,
@@ -243,8 +243,8 @@ func (u *uploading) reconciled(k api.Kept, truth *cudasim.Truth) {
 // cost what was not written, and no more: what is in the store or on the disk is whole and there once, and each loss is
 // counted, by whichever daemon.
 func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=96m,mode=0700"); err != nil {
 		t.Skipf("needs a file system of its own: %v", err)

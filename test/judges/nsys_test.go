@@ -21,6 +21,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/importer"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
@@ -171,9 +172,7 @@ func TestNsightSystems(t *testing.T) {
 		nvlibs.Nsys2023: {"-s", "process-tree", "--cpuctxsw", "process-tree"},
 	} {
 		t.Run(string(part), func(t *testing.T) {
-			if os.Geteuid() != 0 {
-				t.Skip("needs root: nsys samples and reads switches of threads")
-			}
+			needs.Root(t, "nsys samples and reads switches of threads")
 			n := nsys{t: t, root: nvlibs.Fetch(t, part), dir: t.TempDir()}
 			sqlite := n.profile(ranges(t), flags...)
 			rec, err := importer.Open(sqlite)

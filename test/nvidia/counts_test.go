@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
@@ -27,10 +28,7 @@ type caller struct {
 
 func startCaller(t *testing.T, library string, script ...string) *caller {
 	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skipf("a C compiler is needed: %v", err)
-	}
+	cc := needs.Tool(t, "cc")
 	binary := filepath.Join(t.TempDir(), "caller")
 	if out, err := exec.Command(
 		cc, "-O1", "-Wall", "-Werror", "-o", binary, "testdata/caller.c", "-ldl",

@@ -18,6 +18,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -52,10 +53,7 @@ func TestNativeShares(t *testing.T) {
 }
 
 func TestPythonShares(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3: ", err)
-	}
+	python := needs.Tool(t, "python3")
 	v := start(t, python, "testdata/shares.py")
 	v.accounts = true
 	samples, theirs, known := both(t, v)

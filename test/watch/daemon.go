@@ -16,6 +16,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // Patience is how long anything may take on a slow and busy machine before a test gives up. The verifier alone takes
@@ -25,9 +26,7 @@ const Patience = 120 * time.Second
 // NeedRoot skips a test that cannot run without root.
 func NeedRoot(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it loads BPF programs and samples other processes")
-	}
+	needs.Root(t, "it loads BPF programs and samples other processes")
 }
 
 // Daemon is a running inferscoped.

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestMain also is the sampler's helper process.
@@ -47,13 +48,8 @@ counts()
 // Threads that wait for the GIL are seen to, whatever symbols their interpreter has: as
 // it is here, and stripped of all but its dynamic symbols.
 func TestWaitsForTheGILWithoutSymbols(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("sampling other processes needs root")
-	}
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3: ", err)
-	}
+	needs.Root(t, "it samples other processes")
+	python := needs.Tool(t, "python3")
 	s, err := profile.New(profile.Options{Hz: 99, Switches: 200, Helper: []string{"/proc/self/exe"}})
 	if err != nil {
 		t.Fatal(err)
@@ -72,10 +68,7 @@ func TestWaitsForTheGILWithoutSymbols(t *testing.T) {
 // stripped returns a command that runs the fight in a stripped copy of a CPython.
 func stripped(t *testing.T, python string) *exec.Cmd {
 	t.Helper()
-	strip, err := exec.LookPath("strip")
-	if err != nil {
-		t.Skip("no strip: ", err)
-	}
+	strip := needs.Tool(t, "strip")
 	out, err := exec.Command(python, "-c", `import os, sys, sysconfig as s
 v = s.get_config_var
 print(os.path.realpath(sys.executable), sys.prefix + ":" + sys.exec_prefix, v("Py_ENABLE_SHARED"), os.path.join(v("LIBDIR"), v("INSTSONAME") or ""), sep="\n")`).Output()

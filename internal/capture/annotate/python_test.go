@@ -20,6 +20,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // patience is how long a test waits for what must happen; nothing depends on how soon it does.
@@ -46,13 +47,8 @@ for line in sys.stdin:
 // start starts a Python that has imported the package; prefix is what to start it with.
 func start(t *testing.T, prefix ...string) *script {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it opens the memory of other processes through /proc/PID/map_files")
-	}
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("needs python3")
-	}
+	needs.Root(t, "it opens the memory of other processes through /proc/PID/map_files")
+	python := needs.Tool(t, "python3")
 	where, err := filepath.Abs("../../../python")
 	if err != nil {
 		t.Fatal(err)

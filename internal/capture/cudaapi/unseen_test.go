@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestUnseen: the calls of a process are seen where its driver is probed, and where it is not it is said.
@@ -18,10 +19,7 @@ func TestUnseen(t *testing.T) {
 	if err := b.source.Unseen(b.process); err != nil {
 		t.Errorf("the simulated driver is probed, yet: %v", err)
 	}
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3 to map a file with")
-	}
+	python := needs.Tool(t, "python3")
 	garbage := filepath.Join(t.TempDir(), "libcuda.so.1")
 	if err := os.WriteFile(garbage, []byte(strings.Repeat("garbage ", 1000)), 0o755); err != nil {
 		t.Fatal(err)

@@ -7,15 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // compile builds a C program with agent/abi.h.
 func compile(t testing.TB, source string) string {
 	t.Helper()
-	cc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("no C compiler on this machine")
-	}
+	cc := needs.Tool(t, "gcc")
 	out := filepath.Join(t.TempDir(), "program")
 	cmd := exec.Command(cc, "-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread", "-I../../../agent", "-o", out, source)
 	if text, err := cmd.CombinedOutput(); err != nil {

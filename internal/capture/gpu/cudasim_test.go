@@ -20,14 +20,13 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // realInjector is what the daemon uses; it needs root.
 func realInjector(t testing.TB) *AgentInjector {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: an agent is brought into another process")
-	}
+	needs.Root(t, "an agent is brought into another process")
 	loader, err := inject.New(inject.Options{})
 	if err != nil {
 		t.Skip(err)

@@ -21,14 +21,8 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
-
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it attaches probes")
-	}
-}
 
 // truth is what the victim says of itself.
 type truth struct {
@@ -48,9 +42,7 @@ type victim struct {
 
 func build(t testing.TB) string {
 	t.Helper()
-	if _, err := exec.LookPath("c++"); err != nil {
-		t.Skip("needs tool c++: ", err)
-	}
+	needs.Tool(t, "c++")
 	out := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", "../../../testdata/c10sim", "OUT="+out)
 	if text, err := cmd.CombinedOutput(); err != nil {
@@ -119,7 +111,7 @@ type watch struct {
 
 func newWatch(t testing.TB) *watch {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it attaches probes")
 	w := &watch{t: t}
 	var err error
 	if w.rings, err = ring.New(ring.Options{}); err != nil {
@@ -466,10 +458,7 @@ func BenchmarkPair(b *testing.B) {
 
 // TestPythonStacks: the stack of an allocation has the Python lines, between native frames.
 func TestPythonStacks(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("needs tool python3: ", err)
-	}
+	python := needs.Tool(t, "python3")
 	library := filepath.Join(filepath.Dir(build(t)), "libc10.so")
 	if real := os.Getenv("LIBC10"); real != "" { // PyTorch's own
 		library = real

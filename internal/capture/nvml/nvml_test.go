@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 const line = "1, GPU-0a1b, NVIDIA H200, 123.45, 700.00, 61, 1755, 1980, 3201, 0x0000000000000004, 97, 42, 1024, " +
@@ -69,9 +70,7 @@ func fake(t *testing.T, script string) string {
 // user is a process that maps a file of the driver's name.
 func user(t *testing.T) *proc.Process {
 	t.Helper()
-	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip("needs tool cc: ", err)
-	}
+	needs.Tool(t, "cc")
 	library := filepath.Join(t.TempDir(), "libcuda.so.1")
 	if text, err := exec.Command("cc", "-shared", "-o", library, "-x", "c", os.DevNull).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)

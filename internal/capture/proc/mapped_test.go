@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // isOther wants the library that victims load later.
@@ -180,7 +182,7 @@ func waitReaped(t *testing.T, v *victim, child int) {
 }
 
 func TestAnotherMountNamespace(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	v := newVictim(t)
 	dir := t.TempDir()
 	v.must("mountns %s", dir)
@@ -194,7 +196,7 @@ func TestAnotherMountNamespace(t *testing.T) {
 }
 
 func TestChroot(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	v := newVictim(t)
 	dir := t.TempDir()
 	v.must("copy %s %s/libother-inside.so", v.library, dir)
@@ -204,7 +206,7 @@ func TestChroot(t *testing.T) {
 }
 
 func TestChrootInAnotherMountNamespace(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	v := newVictim(t)
 	dir := t.TempDir()
 	v.must("mountns %s", dir)
@@ -216,7 +218,7 @@ func TestChrootInAnotherMountNamespace(t *testing.T) {
 
 // Containers live on overlayfs, where maps and stat need not agree on a file's device.
 func TestOverlay(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	v := newVictim(t)
 	dir := t.TempDir()
 	v.must("mountns %s", dir) // the upper layer must not be an overlay itself

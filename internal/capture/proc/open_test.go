@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/procfile"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // loaded returns a victim that has its library mapped, and the mapping.
@@ -58,7 +59,7 @@ func opened(t *testing.T, p *Process, m Mapping, want string) {
 }
 
 func TestOpenDeleted(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	v, p, m := loaded(t)
 	keep := keepCopy(t, v.library)
 	if err := os.Remove(v.library); err != nil {
@@ -73,7 +74,7 @@ func TestOpenDeleted(t *testing.T) {
 }
 
 func TestOpenReplaced(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	v, p, m := loaded(t)
 	keep := keepCopy(t, v.library)
 	other := filepath.Join(t.TempDir(), "new.so")
@@ -104,7 +105,7 @@ func TestOpenUnmapped(t *testing.T) {
 
 // Where the path leads, the target decides; what is there is looked at before it is opened.
 func TestOpenHostilePaths(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	dir := t.TempDir()
 	v := newVictim(t)
 	v.must("chroot %s", dir)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 const nobody = 65534
@@ -20,7 +21,7 @@ const nobody = 65534
 // startAsNobody starts a program as an unprivileged user; it ends with the test.
 func startAsNobody(t *testing.T, attr syscall.SysProcAttr, args ...string) *exec.Cmd {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = "/"
 	attr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
@@ -36,7 +37,7 @@ func startAsNobody(t *testing.T, attr syscall.SysProcAttr, args ...string) *exec
 // copied returns a copy of a program with these permissions, in a folder that everybody may enter.
 func copied(t *testing.T, program string, mode os.FileMode) string {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	from, err := exec.LookPath(program)
 	if err != nil {
 		t.Skipf("needs %s", program)
@@ -132,7 +133,7 @@ func TestGuardSeesAnotherProgram(t *testing.T) {
 		Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	cmd.Dir = "/"
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // asNobody runs f in a thread without root's rights, which then ends.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread is of no more use

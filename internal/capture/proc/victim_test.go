@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // patience is how long a test waits for what must happen; nothing depends on how soon it does.
@@ -69,13 +70,6 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(scratch)
 	os.Exit(code)
-}
-
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads BPF programs and looks into other processes")
-	}
 }
 
 // newVictim starts a victim that ends with the test, or skips the test where
@@ -184,7 +178,7 @@ type watch struct {
 
 func newWatch(t testing.TB, o Options) *watch {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs and looks into other processes")
 	w, err := New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 const collecting = "[garbage collection]"
@@ -93,7 +94,7 @@ func (b *build) start(t *testing.T, mode string) *victim {
 // A thread that collects garbage says so whatever symbols its interpreter has, and one
 // beside it does not.
 func TestGarbageCollection(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 199, OwnOnly: true})
 	for _, b := range builds(t) {
 		t.Run(b.name, func(t *testing.T) {

@@ -8,11 +8,12 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // Events of CPUs give each thread as many samples as it ran, and other processes none.
 func TestSamplesOfCPUs(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 199, OwnOnly: true, Switches: profile.DefaultSwitch})
 	if detail := s.State().Detail; strings.Contains(detail, "an event of its own") {
 		t.Skip("events of CPUs are refused: ", detail)
@@ -40,7 +41,7 @@ func TestSamplesOfCPUs(t *testing.T) {
 
 // A lower level takes fewer samples at once, the last one none, and the first one as many as before.
 func TestLevels(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	for name, opts := range map[string]profile.Options{
 		"CPUs": {Hz: 500, OwnOnly: true}, "threads": profile.PerThread(profile.Options{Hz: 500, OwnOnly: true}),
 	} {
@@ -78,7 +79,7 @@ func TestLevels(t *testing.T) {
 // On a CPU that switches very often only some switches come to the program, of both threads that
 // take turns, and what did not come is said.
 func TestSwitchesOfAStorm(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{OwnOnly: true, Switches: 2000})
 	v := pingpong(t)
 	fmt.Fprintln(v.In, "go 1000000000")

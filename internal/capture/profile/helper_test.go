@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // parentMode makes this program one that has a source with a helper, says the helper's
@@ -80,7 +81,7 @@ func gone(t *testing.T, pid int) {
 
 // However the daemon ends, its helper ends.
 func TestHelperEndsWithItsParent(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	v := start(t, buildBusy(t), "busy")
 	v.tid(t, "main")
 	t.Setenv(parentMode, fmt.Sprint(v.pid()))
@@ -97,7 +98,7 @@ func TestHelperEndsWithItsParent(t *testing.T) {
 }
 
 func TestHelperEndsWithItsSource(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Helper: helper()})
 	v := start(t, buildBusy(t), "busy")
 	v.tid(t, "main")
@@ -112,7 +113,7 @@ func TestHelperEndsWithItsSource(t *testing.T) {
 
 // Where the helper dies, samples go on without native callers, and the state says why.
 func TestHelperDies(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 199, Helper: helper()})
 	v := start(t, buildBusy(t), "busy")
 	tid := v.tid(t, "main")
@@ -130,7 +131,7 @@ func TestHelperDies(t *testing.T) {
 }
 
 func TestHelperThatIsNone(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	for what, c := range map[string]struct {
 		helper []string
 		says   string
@@ -160,7 +161,7 @@ func TestHelperThatIsNone(t *testing.T) {
 
 // The unwinder also works in the process itself, for programs that are no daemons.
 func TestWithoutHelper(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 199})
 	v := start(t, buildBusy(t), "busy")
 	tid := v.tid(t, "main")

@@ -9,11 +9,12 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // With too few file descriptors some threads are not sampled; the source says so and goes on.
 func TestTooManyThreads(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	v := start(t, buildBusy(t), "many")
 	v.tid(t, "main")
 	p, err := proc.Describe(int(v.pid()))

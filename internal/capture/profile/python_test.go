@@ -1,24 +1,19 @@
 package profile
 
 import (
-	"os"
 	"os/exec"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestInterpreterIsOfOneProgram: what is known of an interpreter is kept while the process runs its program, whatever
 // it calls itself, and not when it has replaced the program by the same one.
 func TestInterpreterIsOfOneProgram(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("the maps of another process are read by root")
-	}
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no Python: ", err)
-	}
+	needs.Root(t, "it reads the maps of another process")
+	python := needs.Tool(t, "python3")
 	program := child.Start(t, exec.Command(python, "-c", "import sys; print(1, flush=True); sys.stdin.read()"))
 	program.Line()
 	p, err := proc.Describe(program.PID)

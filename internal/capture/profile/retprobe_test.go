@@ -12,11 +12,12 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // In a call whose return is probed the stack goes on with who made the call, and says why it ends there.
 func TestStackAtAReturnProbe(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 499, Helper: helper()})
 	busy := buildBusy(t)
 	v := start(t, busy, "busy")

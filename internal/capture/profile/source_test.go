@@ -15,12 +15,13 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // One source with the unwinder serves all tests that want whole stacks: it takes the
 // verifier seconds to let it in.
 func TestWholeStacks(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 199, Helper: helper()})
 	v := start(t, buildBusy(t), "busy")
 	tid := v.tid(t, "main")
@@ -108,10 +109,7 @@ func first(s []string) string {
 
 func pythonOrSkip(t *testing.T) string {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3: ", err)
-	}
+	python := needs.Tool(t, "python3")
 	return python
 }
 
@@ -153,7 +151,7 @@ func checkBusy(t *testing.T, frames []recording.Frame) {
 // Every CPython that this machine offers must give exact functions and lines without
 // the unwinder.
 func TestPythonVersions(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	found := pythons()
 	if len(found) == 0 {
 		t.Skip("no python3.N under $PATH, ~/.pyenv/versions or /opt")
@@ -230,7 +228,7 @@ func TestPythonThread(t *testing.T) {
 
 // A thread that is born after the attach is sampled, once each period.
 func TestThreadBornLater(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 199, OwnOnly: true})
 	v := start(t, buildBusy(t), "thread")
 	v.tid(t, "main")
@@ -248,7 +246,7 @@ func TestThreadBornLater(t *testing.T) {
 
 // A forked process is not sampled through its parent, and once when it is followed.
 func TestFork(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 199, OwnOnly: true})
 	v := start(t, buildBusy(t), "fork")
 	s.follow(v.pid())
@@ -297,7 +295,7 @@ func TestExec(t *testing.T) {
 
 // A thread or process that is gone is no error, and leaves nothing behind.
 func TestGone(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 999, OwnOnly: true, Switches: profile.DefaultSwitch})
 	v := start(t, buildBusy(t), "short")
 	v.tid(t, "main")

@@ -11,13 +11,13 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // A process that does nothing but switch is sampled in slices, again and again, and that is said.
 func TestStormIsSampledInSlices(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.PerThread(profile.Options{Switches: profile.DefaultSwitch, Budget: 0.01, OwnOnly: true}))
 	v := pingpong(t)
 	fmt.Fprintln(v.In, "go 1000000000")
@@ -39,7 +39,7 @@ func TestStormIsSampledInSlices(t *testing.T) {
 
 // Without a storm nothing is paused.
 func TestNoPausesWithoutAStorm(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.PerThread(profile.Options{Switches: profile.DefaultSwitch, Budget: 0.02, OwnOnly: true}))
 	v := start(t, buildBusy(t), "rates")
 	v.tid(t, "often")

@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // BenchmarkSwitches measures what a switch of a target costs more in a storm: two threads that
@@ -20,7 +21,7 @@ import (
 // of switches as well, far beyond the budget. The figures are ns of CPU time; of all rounds
 // those count that were disturbed least (the tenth part with the lowest figures).
 func BenchmarkSwitches(b *testing.B) {
-	needRoot(b)
+	needs.Root(b, "it samples other processes")
 	v := pingpong(b)
 	p := v.describe(b)
 	cases := []struct {
@@ -59,7 +60,7 @@ func BenchmarkSwitches(b *testing.B) {
 
 // BenchmarkStorm measures the same once a storm is known to be one: with a budget, and without.
 func BenchmarkStorm(b *testing.B) {
-	needRoot(b)
+	needs.Root(b, "it samples other processes")
 	v := pingpong(b)
 	p := v.describe(b)
 	var off []float64

@@ -12,6 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // switchesOf returns the switch samples of a thread.
@@ -44,7 +45,7 @@ func TestSwitches(t *testing.T) {
 // not more than its half of the budget; beside it one that switches rarely has nearly all of its switches. The events
 // are those of threads: events of a CPU leave switches out where other programs make the CPU switch very often.
 func TestSwitchesKeepComing(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.PerThread(profile.Options{OwnOnly: true, Switches: 200}))
 	v := start(t, buildBusy(t), "rates")
 	often, rare := v.tid(t, "often"), v.tid(t, "rare")
@@ -87,7 +88,7 @@ func TestSwitchesKeepComing(t *testing.T) {
 // Of a thread that waits for long and briefly by turns both waits have their share of the stacks:
 // what it does after a long wait must not take the place of the wait.
 func TestSwitchesOfAllKinds(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{OwnOnly: true, Switches: 200})
 	v := start(t, buildBusy(t), "turns")
 	s.follow(v.tid(t, "main"))

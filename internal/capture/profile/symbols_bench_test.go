@@ -7,14 +7,13 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/symbol"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // BenchmarkName names addresses that were not met before, in functions that were: what a
 // new frame costs, with the file opened for it and without.
 func BenchmarkName(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("needs root: files are opened through /proc/PID/map_files")
-	}
+	needs.Root(b, "files are opened through /proc/PID/map_files")
 	p, err := proc.Describe(os.Getpid())
 	if err != nil {
 		b.Fatal(err)
@@ -63,9 +62,7 @@ func ownCode(tb testing.TB, m *modules, pid uint32) (*module, uint64) {
 // A file's identity is found out once, and again after a while; it outlives the last
 // process that had the file mapped.
 func TestIdentity(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: files are opened through /proc/PID/map_files")
-	}
+	needs.Root(t, "files are opened through /proc/PID/map_files")
 	p, err := proc.Describe(os.Getpid())
 	if err != nil {
 		t.Fatal(err)

@@ -12,14 +12,13 @@ import (
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // A thread that inherited an event and has one of its own, and one that inherited both, are
 // sampled as those that have one.
 func TestTwoEvents(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("sampling other processes needs root")
-	}
+	needs.Root(t, "it samples other processes")
 	s, err := New(PerThread(Options{Hz: 499, OwnOnly: true}))
 	if err != nil {
 		t.Fatal(err)

@@ -2,19 +2,18 @@ package profile
 
 import (
 	"encoding/binary"
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 func needBPF(t *testing.T) *ebpf.CollectionSpec {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("loading programs needs root")
-	}
+	needs.Root(t, "it loads BPF programs")
 	spec, err := support.LoadCollectionSpec()
 	if err != nil {
 		t.Fatal(err)

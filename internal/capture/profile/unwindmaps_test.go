@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"github.com/inferscope/inferscope/internal/capture/profile/unwind"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // numbered is a unwind.Numbers.
@@ -26,9 +27,7 @@ func (n numbered) Number(info support.UnwindInfo) (uint16, error) {
 
 // What is in the kernel's map is what was read, and every page leads to its own rules.
 func TestFill(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: BPF maps")
-	}
+	needs.Root(t, "BPF maps")
 	name := "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"
 	if s := os.Getenv("FILL"); s != "" {
 		name = s

@@ -3,7 +3,6 @@ package profile_test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -16,22 +15,13 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
-
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("sampling other processes needs root")
-	}
-}
 
 // buildBusy compiles the victim and its library without frame pointers.
 func buildBusy(t testing.TB) string {
 	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("no C compiler: ", err)
-	}
+	cc := needs.Tool(t, "cc")
 	dir := t.TempDir()
 	for _, args := range [][]string{
 		{
@@ -89,7 +79,7 @@ type following struct {
 
 func newSource(t testing.TB, opts profile.Options) *following {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it samples other processes")
 	s, err := profile.New(opts)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@
 package relocation_test
 
 import (
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -13,13 +12,12 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/relocation"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestFind: with the changes that were found before, the kernel gets the programs that it gets without.
 func TestFind(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads BPF programs")
-	}
+	needs.Root(t, "it loads BPF programs")
 	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"arm": bpf.LoadArm, "gate": bpf.LoadGate} {
 		t.Run(name, func(t *testing.T) {
 			spec, err := load()

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +24,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/request"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/h2server"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // asker asks a server and says what its client saw.
@@ -33,9 +33,7 @@ type asker func(q h2server.Question) (seen, error)
 // startHTTP2 starts testdata/h2server; follow watches it.
 func startHTTP2(t testing.TB) (running h2server.Server, follow func() *server) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it loads BPF programs")
-	}
+	needs.Root(t, "it loads BPF programs")
 	running = h2server.Start(t)
 	return running, func() *server { return watched(t, running.PID) }
 }

@@ -2,7 +2,6 @@ package request_test
 
 import (
 	"net/http"
-	"os"
 	"os/exec"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/testkit/certificate"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // pythonWithH2 returns an interpreter that has the package h2.
@@ -27,9 +27,7 @@ func pythonWithH2(t *testing.T) string {
 // TestStreamsOfHTTP2OverTLS: the same over TLS, where ALPN chose HTTP/2 and OpenSSL terminates it, with a server that the
 // package h2 makes: numbers are exact with many streams of a connection at a time.
 func TestStreamsOfHTTP2OverTLS(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it loads BPF programs")
-	}
+	needs.Root(t, "it loads BPF programs")
 	python := pythonWithH2(t)
 	for _, way := range []string{"socket", "memory"} {
 		for _, p := range []struct{ name, route, tokens string }{

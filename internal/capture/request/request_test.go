@@ -9,7 +9,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // server is testdata/sseserver/server.py, watched.
@@ -47,12 +47,8 @@ func mode(t testing.TB) uprobe.Mode {
 
 func start(t testing.TB, args ...string) *server {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it loads BPF programs")
-	}
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("needs tool python3: ", err)
-	}
+	needs.Root(t, "it loads BPF programs")
+	needs.Tool(t, "python3")
 	cmd := exec.CommandContext(
 		t.Context(),
 		"python3",

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -16,17 +15,14 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/request"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // engineServer runs testdata/engineserver/server.py to its end, watched.
 func engineServer(t *testing.T, args ...string) *request.Source {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it loads BPF programs")
-	}
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("needs tool python3: ", err)
-	}
+	needs.Root(t, "it loads BPF programs")
+	needs.Tool(t, "python3")
 	cmd := exec.CommandContext(
 		t.Context(),
 		"python3",

@@ -2,7 +2,6 @@ package ring
 
 import (
 	"errors"
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -11,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/features"
 
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // order tells the producer what to put into which ring. Its layout is that of the
@@ -173,9 +173,7 @@ func (p producer) run(t testing.TB, o order) {
 // newRings makes rings for a test, or skips it.
 func newRings(t testing.TB, bytes int64) *Rings {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: BPF ring buffers want CAP_BPF")
-	}
+	needs.Root(t, "BPF ring buffers want CAP_BPF")
 	r, err := New(Options{Bytes: bytes})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // pair is a running pingpong.
@@ -36,7 +37,7 @@ func newPair(b *testing.B) *pair {
 
 func newPairOn(b *testing.B, cpu int) *pair {
 	b.Helper()
-	needRoot(b)
+	needs.Root(b, "it loads BPF programs")
 	cmd := exec.Command(filepath.Join(waiters(b), "pingpong"), strconv.Itoa(cpu))
 	p := &pair{Child: child.Start(b, cmd), b: b}
 	p.Line()
@@ -249,7 +250,7 @@ func lowest(all []float64) float64 {
 
 // BenchmarkComplete measures how long the rows of a recording take.
 func BenchmarkComplete(b *testing.B) {
-	needRoot(b)
+	needs.Root(b, "it loads BPF programs")
 	v := behave(b, "stuck")
 	w := newWatch(b, sched.Options{}, v.pid)
 	for b.Loop() {

@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // limits are the files of a cgroup that limit it, and their content: of the controller's
@@ -92,7 +93,7 @@ func move(t *testing.T, pid uint32, dir string) {
 }
 
 func TestThrottledByACgroup(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	dir := cgroup(t, tenthOfACPU()) // before the waiter: it is removed after the waiter has ended
 	v := behave(t, "busy")
 	move(t, v.pid, dir)
@@ -151,7 +152,7 @@ func within(got, want uint64, part float64, slack uint64) bool {
 // The time that a quota took away is what cpu.stat says, and the report gives it as the
 // reason why the thread was ready without a CPU.
 func TestThrottlingIsTheReason(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	dir := cgroup(t, tenthOfACPU())
 	v := behave(t, "busy")
 	move(t, v.pid, dir)
@@ -193,7 +194,7 @@ func TestThrottlingIsTheReason(t *testing.T) {
 
 // The time for which a cgroup with little memory stalled is what its memory.pressure says.
 func TestMemoryPressure(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	dir, stalls := cgroup(t, twelveMegabytes()), ""
 	if stalls = dir; strings.HasPrefix(dir, "/sys/fs/cgroup/memory") { // stalls are counted in the other hierarchy
 		if stalls = newCgroup(t, "/sys/fs/cgroup/unified"); stalls == "" {

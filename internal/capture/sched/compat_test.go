@@ -8,11 +8,12 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestCallsOf32Bits: their numbers are of a table of their own, and are not taken for calls of the other one.
 func TestCallsOf32Bits(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	if runtime.GOARCH != "amd64" {
 		t.Skip("needs an x86-64 that runs 32-bit programs")
 	}

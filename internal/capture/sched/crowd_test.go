@@ -9,6 +9,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // pin lets a process run on one CPU only.
@@ -23,7 +24,7 @@ func pin(t *testing.T, pid uint32, cpu int) {
 
 // One CPU for three: the victim is seen to be starved, and by whom.
 func TestStarvedByTwoHogs(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	victim, hogs := behave(t, "busy"), []*waiter{behave(t, "busy"), behave(t, "busy")}
 	for _, p := range append(hogs, victim) {
 		pin(t, p.pid, 0)
@@ -79,7 +80,7 @@ func takenBy(t *testing.T, s *seen, th *threads.Thread, hogs []*waiter) uint64 {
 
 // A process counts as gone before its threads have left their CPUs for good: nothing of them stays.
 func TestForgottenBeforeItsThreadsEnd(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "crowd", "20")
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(window / 4)
@@ -100,7 +101,7 @@ func TestForgottenBeforeItsThreadsEnd(t *testing.T) {
 
 // Threads whose numbers share a place in the programs' array are all followed, and forgotten.
 func TestThreadsThatShareAPlace(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	w := newWatch(t, sched.Options{})
 	v := behave(t, "twin", strconv.Itoa(int(sched.Room(w.source))))
 	twin := v.threads["twin"]

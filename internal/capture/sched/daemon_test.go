@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // serve runs a daemon with this source for a process, and others, and returns it once it is ready.
@@ -78,7 +79,7 @@ func streamed(t *testing.T, from api.Recording) *recording.Recording {
 
 // Through the daemon and its stream: every thread of every process, whole and with names.
 func TestThroughTheDaemon(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "child")
 	d := serve(t, v.pid)
 	time.Sleep(window)

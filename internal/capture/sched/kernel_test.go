@@ -19,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // What event.go says of off-CPU intervals is what the programs were compiled with.
@@ -75,9 +76,7 @@ var stackDepth = regexp.MustCompile(`stack depth ([0-9+]+)`)
 
 // The verifier takes the programs as for older kernels as well, and says how much stack they use.
 func TestStackAsVerified(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads BPF programs")
-	}
+	needs.Root(t, "it loads BPF programs")
 	for _, opts := range []Options{{Budget: 1}, {Budget: 1, noCast: true}} {
 		spec, err := bpf.LoadSched()
 		if err != nil {
@@ -139,9 +138,7 @@ func TestCallBits(t *testing.T) {
 
 func newSource(t *testing.T) *Source {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads BPF programs")
-	}
+	needs.Root(t, "it loads BPF programs")
 	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
 	if err != nil {
 		t.Fatal(err)

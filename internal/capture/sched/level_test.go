@@ -6,11 +6,12 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // At each level that sums waits, threads ran for as long as the kernel says; what is summed says why.
 func TestLevelsKeepTheTotals(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "storm")
 	both := []uint32{v.pid, v.threads["partner"]}
 	for _, level := range []int{1, 2} {
@@ -63,7 +64,7 @@ func TestLevelsKeepTheTotals(t *testing.T) {
 
 // The last level records nothing, and what comes after it is whole again.
 func TestLevelOff(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "pipe")
 	w := newWatch(t, sched.Options{}, v.pid)
 	off := len(w.source.Levels()) - 1

@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestMain lets this program be the sampler's helper.
@@ -31,11 +32,8 @@ func TestMain(m *testing.M) {
 // pythonVictim runs gil.py, and a daemon with scheduling and samples for it.
 func pythonVictim(t *testing.T, args ...string) (*waiter, *daemon.Daemon) {
 	t.Helper()
-	needRoot(t)
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("needs python3")
-	}
+	needs.Root(t, "it loads BPF programs")
+	python := needs.Tool(t, "python3")
 	v := run(t, exec.Command(python, append([]string{"../../../testdata/waiters/gil.py"}, args...)...))
 	v.beforeOthers()
 	samples, err := profile.New(

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 const window = 400 * time.Millisecond
@@ -22,7 +23,7 @@ const window = 400 * time.Millisecond
 // observe runs a waiter and looks at it for a while, and until so many waits have ended.
 func observe(t *testing.T, waits int, args ...string) (*waiter, *seen) {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, args...)
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(window)
@@ -53,7 +54,7 @@ func TestPipe(t *testing.T) {
 }
 
 func TestSleepIsEndedByTheTimer(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "sleep")
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(window)
@@ -100,7 +101,7 @@ func TestPipeFromAnotherProcess(t *testing.T) {
 
 // What is read by calls of helpers on older kernels is the same.
 func TestAsBeforeLinux62(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	pipe, sleep := behave(t, "pipe"), behave(t, "sleep")
 	w := newWatch(t, sched.AsBefore62(sched.Options{}), pipe.pid, sleep.pid)
 	w.last(window)
@@ -170,7 +171,7 @@ func TestDisk(t *testing.T) {
 // How long the disk takes is its own affair: each wait outside of a system call is for it. Of a
 // fault there is one, or a second for where the file lies.
 func TestMajorFault(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "major", onDisk(t))
 	before := majorFaults(t, v.pid)
 	w := newWatch(t, sched.Options{}, v.pid)
@@ -288,7 +289,7 @@ func commandLine(t *testing.T, pid uint32) string {
 
 // A thread that replaces the program takes over the number of the first thread.
 func TestExecOfAnotherThread(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "exec")
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(window / 2)
@@ -313,7 +314,7 @@ func TestExecOfAnotherThread(t *testing.T) {
 }
 
 func TestStopped(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "busy")
 	w := newWatch(t, sched.Options{}, v.pid)
 	if out, err := exec.Command("kill", "-STOP", fmt.Sprint(v.pid)).CombinedOutput(); err != nil {
@@ -325,7 +326,7 @@ func TestStopped(t *testing.T) {
 }
 
 func TestNothingOfOthers(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v, other := behave(t, "sleep"), behave(t, "sleep")
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(window)
@@ -338,7 +339,7 @@ func TestNothingOfOthers(t *testing.T) {
 }
 
 func TestSwitchedOff(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "sleep")
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(100 * time.Millisecond)
@@ -367,7 +368,7 @@ func TestSwitchedOff(t *testing.T) {
 
 // What waits for all of the time is blocked before a pause and after it, and not known meanwhile; it never runs.
 func TestWaitsOutlastPauses(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "stuck")
 	w := newWatch(t, sched.Options{}, v.pid)
 	var pauses []recording.Pause

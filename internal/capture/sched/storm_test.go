@@ -11,12 +11,12 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
-	"github.com/inferscope/inferscope/internal/testkit/long"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // Beyond the budget intervals are summed; the sums keep the totals right.
 func TestStormIsSummed(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "futex")
 	w := newWatch(t, sched.Options{Budget: 20}, v.pid)
 	w.last(2 * window)
@@ -60,8 +60,8 @@ func (w *watch) tellsOfStorm(budget int) {
 // Two threads that do nothing but hand the CPU to each other: more than any budget. What is
 // sent stays in it, and how long the threads ran is still what the kernel itself counted.
 func TestStormOfHundredsOfThousands(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "storm")
 	const budget = 2000
 	w := newWatch(t, sched.Options{Budget: budget}, v.pid)
@@ -127,8 +127,8 @@ func accounted(t *testing.T, pid, tid uint32) (ran uint64) {
 
 // Thousands of threads: each is followed, and the partition of each is whole.
 func TestThousandsOfThreads(t *testing.T) {
-	long.Test(t)
-	needRoot(t)
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "crowd", "3000")
 	w := newWatch(t, sched.Options{Budget: 5000}, v.pid)
 	w.last(2 * window)

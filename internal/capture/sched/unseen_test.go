@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // spins is for how long a spinner runs, in ns.
@@ -39,11 +40,8 @@ type told struct {
 
 func newTold(t *testing.T) *told {
 	t.Helper()
-	needRoot(t)
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("needs python3")
-	}
+	needs.Root(t, "it loads BPF programs")
+	python := needs.Tool(t, "python3")
 	c := child.Start(t, exec.Command(python, "-c", spinner))
 	pid := uint32(c.PID)
 	// Nobody may take its CPU while nothing is seen: that would be another wait.
@@ -195,7 +193,7 @@ func account(t *testing.T, pid, tid uint32) (ran, waited uint64) {
 func TestAsTheKernelAccounts(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprintf("deaf=%v", deaf), func(t *testing.T) {
-			needRoot(t)
+			needs.Root(t, "it loads BPF programs")
 			v, hog := behave(t, "futex"), behave(t, "busy")
 			for _, tid := range []uint32{v.threads["main"], v.threads["partner"], hog.pid} {
 				pin(t, tid, 0)

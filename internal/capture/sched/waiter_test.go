@@ -23,6 +23,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // waiter is a running program of testdata/waiters.
@@ -34,20 +35,11 @@ type waiter struct {
 	threads map[string]uint32 // by name
 }
 
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: loads BPF programs")
-	}
-}
-
 // waiters builds the programs and returns where they are. What is built already
 // is not built again.
 func waiters(t testing.TB) string {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("needs gcc")
-	}
+	needs.Tool(t, "gcc")
 	if text, err := exec.Command(
 		"make", "-s", "-C", "../../../testdata/waiters", "CC=gcc",
 	).CombinedOutput(); err != nil {
@@ -134,7 +126,7 @@ type watch struct {
 
 func newWatch(t testing.TB, opts sched.Options, pids ...uint32) *watch {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it loads BPF programs")
 	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
 	if err != nil {
 		t.Fatal(err)

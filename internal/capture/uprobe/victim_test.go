@@ -21,6 +21,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // victim is a running testdata/main.c.
@@ -56,10 +57,7 @@ func buildVictim(t testing.TB) (dir string) {
 	if dir := os.Getenv("INFERSCOPE_TEST_VICTIM"); dir != "" {
 		return dir
 	}
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("no C compiler: ", err)
-	}
+	cc := needs.Tool(t, "cc")
 	dir = t.TempDir()
 	for _, args := range [][]string{
 		{

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 func pidsOf(targets []Target) []uint32 {
@@ -188,7 +189,7 @@ func TestOneUserCannotTakeAllConnections(t *testing.T) {
 	limits := patient()
 	limits.Connections, limits.ConnectionsPerUser = 8, 4
 	socket := serve(t, newFake(), limits)
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	// Each request is answered before the next connection is made, so that the order is certain.
 	held := 0
 	for range 6 {

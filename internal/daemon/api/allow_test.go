@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 func allowing(t *testing.T, text string) Allow {
@@ -63,7 +64,7 @@ func TestParseAllow(t *testing.T) {
 
 // TestWhoMayAddTargets: no user by default, then only those who are named, by the groups of their connection.
 func TestWhoMayAddTargets(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	const group = 40777
 	for _, tt := range []struct {
 		allow  string
@@ -107,7 +108,7 @@ func TestWhoMayAddTargets(t *testing.T) {
 
 // TestManyGroups: the kernel is asked again where a peer is in more groups than there was room for.
 func TestManyGroups(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	var groups []uint32
 	for i := range uint32(3000) {
 		groups = append(groups, 50000+i)
@@ -121,7 +122,7 @@ func TestManyGroups(t *testing.T) {
 
 // TestChangesAreNoted: each with who asked for it and what became of it, the refused ones too.
 func TestChangesAreNoted(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	var mu sync.Mutex
 	var noted []string
 	b := &addingBackend{fakeBackend: newFake()}
@@ -166,7 +167,7 @@ func TestChangesAreNoted(t *testing.T) {
 
 // TestChangesArePaced: a user cannot flood the log, nor change targets without end.
 func TestChangesArePaced(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	limits := patient()
 	limits.Changes = 0.001
 	b := &addingBackend{fakeBackend: newFake()}
@@ -188,7 +189,7 @@ func TestChangesArePaced(t *testing.T) {
 // TestSlowRequestsOfOneUser: whoever holds all their connections with requests that never end keeps nobody else
 // out, and is cut off.
 func TestSlowRequestsOfOneUser(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	limits := patient()
 	limits.Request = 100 * time.Millisecond
 	socket := serve(t, newFake(), limits)

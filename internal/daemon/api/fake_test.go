@@ -19,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // Targets of the fake backend, and users.
@@ -233,13 +234,6 @@ func dial(t *testing.T, socket string) *Client {
 	return c
 }
 
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: connects as other users")
-	}
-}
-
 // connectAs connects as another user. Credentials belong to a thread in Linux, and
 // the kernel notes those of the thread that connects; the thread ends afterwards.
 func connectAs(t *testing.T, socket string, uid uintptr, groups ...uint32) (net.Conn, error) {
@@ -270,7 +264,7 @@ func connectAs(t *testing.T, socket string, uid uintptr, groups ...uint32) (net.
 // dialAs returns a client that connects as another user.
 func dialAs(t *testing.T, socket string, uid uintptr, groups ...uint32) *Client {
 	t.Helper()
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	c := &Client{socket: socket, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return connectAs(t, socket, uid, groups...) },
 	}}}

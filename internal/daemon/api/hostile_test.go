@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // raw sends text to the server and returns what it answers; the body is read whole.
@@ -153,7 +154,7 @@ func TestDaemonThatGoesAwayAfterDial(t *testing.T) {
 }
 
 func TestSocketThatAUserMayNotReach(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	path := t.TempDir() + "/s.sock" // only root can enter the directory
 	l, err := Listen(path)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 func TestListenMakesAnOpenSocketWhateverTheUmask(t *testing.T) {
@@ -216,7 +217,7 @@ func flockAs(t *testing.T, name string, uid uintptr) error {
 // TestNobodyElseCanLock: a user cannot keep the daemon from starting, neither by the lock of a daemon that runs nor by
 // one that a daemon of before left open to all.
 func TestNobodyElseCanLock(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	path := filepath.Join(publicDir(t), "s.sock")
 	l, err := Listen(path)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // addingBackend is a backend that takes targets.
@@ -33,7 +34,7 @@ func (b *addingBackend) Release(_ context.Context, r WatchRequest) error {
 
 // TestRelease: likewise of who lets go of a target.
 func TestRelease(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	b := &addingBackend{fakeBackend: newFake()}
 	socket := serve(t, b, patient())
 	if err := dial(t, socket).Release(t.Context(), 77); err != nil {
@@ -55,7 +56,7 @@ func TestRelease(t *testing.T) {
 
 // TestWatch: the kernel says who asks, also where that user owns nothing yet.
 func TestWatch(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it connects as other users")
 	b := &addingBackend{fakeBackend: newFake()}
 	socket := serve(t, b, patient())
 	if err := dial(t, socket).Watch(t.Context(), 77); err != nil {

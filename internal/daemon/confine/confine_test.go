@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/cap"
+
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // outcome is what a confined process and a program that it starts could do.
@@ -72,9 +74,7 @@ func confined(dir string) outcome {
 // TestConfined: a process of root's keeps what it names, on all threads and for what it starts, and writes in its
 // folder alone.
 func TestConfined(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it has capabilities to give up")
-	}
+	needs.Root(t, "it has capabilities to give up")
 	dir := filepath.Join(t.TempDir(), "mine")
 	for _, d := range []string{"a", "b"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {

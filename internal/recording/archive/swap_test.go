@@ -10,14 +10,13 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestASwappedFolderLeadsNowhere: whose directory a recording is written into cannot lead root's client elsewhere by
 // a link in the place of its folder, or of a folder in it.
 func TestASwappedFolderLeadsNowhere(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it acts as another user")
-	}
+	needs.Root(t, "it acts as another user")
 	const attacker = 65534
 	for name, script := range map[string]string{
 		"the folder": `mv t.isc gone; ln -s "$0" t.isc`,

@@ -13,19 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/recording/outfile"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 const (
 	attacker = 65534
 	victim   = 1000
 )
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it acts as several users")
-	}
-}
 
 // as runs a shell script as an unprivileged user.
 func as(t *testing.T, uid uint32, dir, script string) {
@@ -109,7 +103,7 @@ func holds(t *testing.T, path, text string, uid uint32) {
 
 // TestALinkOfAnotherIsReplaced: what another user put at the name of the file, wherever it leads, is replaced.
 func TestALinkOfAnotherIsReplaced(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it acts as several users")
 	for name, mode := range map[string]os.FileMode{"sticky": 0o777 | os.ModeSticky, "theirs": 0o755} {
 		t.Run(name, func(t *testing.T) {
 			dir, goal := open(t, mode, map[string]int{"theirs": attacker}[name]), secret(t)
@@ -128,7 +122,7 @@ func TestALinkOfAnotherIsReplaced(t *testing.T) {
 // TestALinkOfAnotherLeadsNowhere: a directory on the way that is a link of another user is refused by root, as is one
 // in a directory for everybody.
 func TestALinkOfAnotherLeadsNowhere(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it acts as several users")
 	dir, private := open(t, 0o777|os.ModeSticky, 0), t.TempDir()
 	as(t, attacker, dir, "ln -s "+private+" way")
 	err := write(filepath.Join(dir, "way", "report.md"), "report", nil)
@@ -155,7 +149,7 @@ func TestALinkOfAnotherLeadsNowhere(t *testing.T) {
 
 // TestAPlaceIsHeld: whoever exchanges the directory after it was opened changes nothing.
 func TestAPlaceIsHeld(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it acts as several users")
 	dir, private := open(t, 0o755, attacker), t.TempDir()
 	as(t, attacker, dir, "mkdir out")
 	p, err := outfile.Open(filepath.Join(dir, "out", "report.md"), nil)
@@ -175,7 +169,7 @@ func TestAPlaceIsHeld(t *testing.T) {
 
 // TestAFolderIsHeld is TestAPlaceIsHeld for the folder of a recording, and for the folders in it.
 func TestAFolderIsHeld(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it acts as several users")
 	dir, private := open(t, 0o755, attacker), t.TempDir()
 	parent, name, err := outfile.OpenParent(filepath.Join(dir, "t.isc"), nil, true)
 	if err != nil {
@@ -216,7 +210,7 @@ func TestAFolderIsHeld(t *testing.T) {
 // TestRightsOfAUser: what is written for a user is written with the rights of that user, groups included, and these are
 // given back.
 func TestRightsOfAUser(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it acts as several users")
 	const group = 4242
 	by := &syscall.Credential{Uid: victim, Gid: victim, Groups: []uint32{group}}
 	dir := open(t, 0o755, victim)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -49,10 +50,7 @@ func allocations() *recording.Recording {
 
 // TestMemoryViz: Python reads the snapshot as what torch.cuda.memory._snapshot would have returned.
 func TestMemoryViz(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("needs tool python3: ", err)
-	}
+	python := needs.Tool(t, "python3")
 	cmd := exec.CommandContext(
 		t.Context(),
 		python,

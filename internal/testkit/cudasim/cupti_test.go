@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // record is one line of a victim's "cupti dump".
@@ -258,10 +260,7 @@ func TestTakingOverBuffersKillsAtExit(t *testing.T) {
 }
 
 func TestPythonVictim(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
+	python := needs.Tool(t, "python3")
 	p := Build(t)
 	v := Start(
 		t,

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // Prototypes maps the names of functions to their parameters, each as "type name".
@@ -48,10 +50,7 @@ const hostDefines = `
 // the test where there is no C preprocessor.
 func readPrototypes(tb testing.TB, part Part, name string, defines ...string) Prototypes {
 	tb.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		tb.Skipf("a C preprocessor is needed to read the headers: %v", err)
-	}
+	cc := needs.Tool(tb, "cc")
 	path := Header(tb, part, name)
 	stub := filepath.Join(tb.TempDir(), "crt")
 	if err := os.MkdirAll(stub, 0o755); err != nil {

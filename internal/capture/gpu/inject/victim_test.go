@@ -25,6 +25,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/feature"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 func needRoot(tb testing.TB) {
@@ -56,9 +57,7 @@ func injectees(tb testing.TB) string {
 	if dir := os.Getenv("INFERSCOPE_TEST_INJECTEES"); dir != "" {
 		return dir // for a machine without a compiler
 	}
-	if _, err := exec.LookPath("gcc"); err != nil {
-		tb.Skip("no C compiler: ", err)
-	}
+	needs.Tool(tb, "gcc")
 	dir, err := buildInjectees()
 	if err != nil {
 		tb.Fatal(err)

@@ -13,14 +13,13 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // buildNative compiles the victim; flags vary what the compiler leaves for unwinders.
 func buildNative(t *testing.T, flags ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("needs gcc")
-	}
+	needs.Tool(t, "gcc")
 	path := filepath.Join(t.TempDir(), "native")
 	args := append(
 		[]string{
@@ -69,7 +68,7 @@ func own(th dump.Thread) []string {
 }
 
 func TestNativeStacks(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it reads other processes with BPF")
 	for _, build := range [][]string{
 		{"-fomit-frame-pointer"},
 		{"-fno-omit-frame-pointer"},
@@ -123,7 +122,7 @@ func contains(stack, names []string) bool {
 // TestWithoutTables holds that a stack that cannot be unwound says so, and that frame
 // pointers stand in where there are any.
 func TestWithoutTables(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it reads other processes with BPF")
 	none := []string{"-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-exceptions"}
 	th := dumpNative(t, buildNative(t, append(none, "-fomit-frame-pointer")...))["sorting"]
 	if th.Whole || th.Cut == "" {
@@ -145,7 +144,7 @@ func TestWithoutTables(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it reads other processes with BPF")
 	threads := dumpNative(t, buildNative(t, "-fomit-frame-pointer"), "spin")
 	for _, want := range []struct {
 		name   string

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 const pySpyVersion = "0.4.3"
@@ -46,7 +47,7 @@ type spied struct {
 
 // TestAgainstPySpy holds that both see the same Python stacks of the same process.
 func TestAgainstPySpy(t *testing.T) {
-	needRoot(t)
+	needs.Root(t, "it reads other processes with BPF")
 	spy := pySpy(t)
 	for version, python := range pythons(t) {
 		t.Run(version, func(t *testing.T) {

@@ -2,7 +2,6 @@ package threaddump
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,14 +12,8 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/recording/dump"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: reads other processes with BPF")
-	}
-}
 
 // victim starts a program that prints a line when it is ready and ends with its standard input.
 func victim(t *testing.T, name string, args ...string) *proc.Process {
@@ -75,9 +68,6 @@ func somePython(t *testing.T) string {
 	for _, path := range pythons(t) {
 		return path
 	}
-	path, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("needs a python3")
-	}
+	path := needs.Tool(t, "python3")
 	return path
 }

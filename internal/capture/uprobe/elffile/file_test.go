@@ -16,6 +16,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 func read(b []byte) (*elffile.File, []elffile.Function, error) {
@@ -252,10 +253,7 @@ func exported(t *testing.T, b []byte) []string {
 
 func realLibraries(t *testing.T) map[string]string {
 	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("no C compiler: ", err)
-	}
+	cc := needs.Tool(t, "cc")
 	dir := t.TempDir()
 	src := filepath.Join(dir, "x.c")
 	if err := os.WriteFile(
