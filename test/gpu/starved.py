@@ -15,6 +15,7 @@ import collections
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +48,15 @@ SIMULATED = {
 REAL = ["plain", "graphs", "streams", "churn", "graph_mixed", "graph_rare"]
 
 
+def read(path):
+    """Returns the text of a file, which may be gone."""
+    try:
+        with open(path, errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
 class Program:
     """One program, its hogs, and what came of its attachments."""
 
@@ -61,8 +71,7 @@ class Program:
         return subprocess.Popen(["taskset", "-c", str(self.cpu), *command], **more)
 
     def said(self):
-        with open(self.log, errors="replace") as f:
-            return f.read()
+        return read(self.log)
 
     def start(self):
         self.hogs = [self.pinned([sys.executable, "-c", HOG]) for _ in range(self.hogs_wanted)]
@@ -154,17 +163,36 @@ class Group:
         try:
             d.wait(60)
         except subprocess.TimeoutExpired:
+            self.counts["daemons that hung"] += 1
+            self.show_hung(d)
             d.kill()
             d.wait()
-            self.counts["daemons that hung"] += 1
         for p in programs:
             p.tally(self.said(), how)
         time.sleep(rng.choice([0, 0, rng.uniform(0, 1)]))
         return f"{kind}, {len(programs)} together, {lasts:.1f} s, {how.name}; the daemon's log: {self.log}"
 
+    def show_hung(self, daemon):
+        """Prints where the threads of a daemon wait that did not end; its log is kept, with the stacks of Go."""
+        tasks = f"/proc/{daemon.pid}/task"
+        for tid in os.listdir(tasks):
+            stack = [line.split()[-1] for line in read(f"{tasks}/{tid}/stack").splitlines()]
+            state = read(f"{tasks}/{tid}/stat").rpartition(")")[2].split()[:1]
+            if stack and not stack[0].startswith("futex"):
+                print(f"HUNG  {read(f'{tasks}/{tid}/comm').strip()} {''.join(state)} {' < '.join(stack[:8])}")
+        daemon.send_signal(signal.SIGQUIT)
+        try:
+            daemon.wait(10)
+        except subprocess.TimeoutExpired:
+            print("HUNG  it did not end at SIGQUIT")
+        kept = f"{self.log}.hung-{self.counts['daemons that hung']}"
+        shutil.copy(self.log, kept)
+        kernel = subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()[-12:]
+        print(f"HUNG  its log: {kept}; longest time without a tick of this script: {self.check.longest:.1f} s; the "
+            "kernel's last words:\n        " + "\n        ".join(kernel), flush=True)
+
     def said(self):
-        with open(self.log, errors="replace") as f:
-            return f.read()
+        return read(self.log)
 
     def all_live(self, programs):
         return all(p.process.poll() is None for p in programs)
@@ -214,7 +242,7 @@ class Group:
 class Campaign:
     def __init__(self, args):
         self.bin, self.out, self.wanted = os.path.abspath(args.bin), args.out, args.attachments
-        self.began, self.stopped = time.monotonic(), False
+        self.began, self.stopped, self.longest = time.monotonic(), False, 0.0
         self.deadline = self.began + args.limit
         os.makedirs(self.out, exist_ok=True)
         kinds = self.simulated(args.simulated) if args.simulated else self.real(args.workloads_dir)
@@ -281,6 +309,7 @@ class Campaign:
 
     def run(self, seed):
         threads = [threading.Thread(target=g.run, args=(f"{seed}-{i}",)) for i, g in enumerate(self.groups)]
+        threading.Thread(target=self.tick, daemon=True).start()
         for t in threads:
             t.start()
         for t in threads:
@@ -290,9 +319,18 @@ class Campaign:
                     self.say()
         return self.table()
 
+    def tick(self):
+        """Measures for how long this script itself got no CPU: a daemon then hung no longer than the machine did."""
+        last = time.monotonic()
+        while True:
+            time.sleep(0.2)
+            now = time.monotonic()
+            self.longest, last = max(self.longest, now - last), now
+
     def say(self):
         total, seconds = self.total(), time.monotonic() - self.began
-        print(f"{seconds:.0f} s: {total['attachments']} attachments, {total['deaths']} deaths", flush=True)
+        print(f"{seconds:.0f} s: {total['attachments']} attachments, {total['deaths']} deaths, longest time without a tick "
+            f"{self.longest:.1f} s", flush=True)
 
     def table(self):
         total = self.total()
@@ -326,7 +364,7 @@ def main():
     campaign = Campaign(args)
     total = campaign.run(args.seed)
     minutes = (time.monotonic() - campaign.began) / 60
-    bad = [c for c in ("deaths", "broken off", "ended badly", "did not end") if total[c]]
+    bad = [c for c in ("deaths", "broken off", "ended badly", "did not end", "daemons that hung") if total[c]]
     if total["attachments"] < args.attachments:
         bad.append(f"fewer than {args.attachments} attachments")
     if not total["windows"]:
