@@ -7,6 +7,7 @@ const (
 	CallsSource      = "cuda calls"
 	SchedulingSource = "scheduling"
 	SamplesSource    = "cpu samples"
+	RequestsSource   = "requests"
 )
 
 // GPUSource is the name of the source that injects agents into programs. No agent is used where a daemon has no

@@ -47,6 +47,9 @@ type Pause struct {
 	To   uint64 `json:"to_ns"`
 }
 
+// Interval is a time in ns of CLOCK_MONOTONIC.
+type Interval struct{ From, To uint64 }
+
 // PausedOf returns the pauses of a source; nil where nobody governed it.
 func (o *Overhead) PausedOf(source string) []Pause {
 	if o == nil {
@@ -58,6 +61,21 @@ func (o *Overhead) PausedOf(source string) []Pause {
 		}
 	}
 	return nil
+}
+
+// Active returns the intervals of [from, to] (ns) in which a source was not paused, in their order.
+func (o *Overhead) Active(source string, from, to uint64) []Interval {
+	var out []Interval
+	for _, p := range o.PausedOf(source) {
+		if begin := min(p.From, to); begin > from {
+			out = append(out, Interval{from, begin})
+		}
+		from = max(from, min(p.To, to))
+	}
+	if to > from {
+		out = append(out, Interval{from, to})
+	}
+	return out
 }
 
 // Whole reports whether a source recorded all that it can for all of the window, as far as is known.
@@ -78,6 +96,9 @@ type LevelShare struct {
 	Level string  `json:"level"`
 	Share float64 `json:"share"`
 }
+
+// LevelOff is the name of the last level of sources that can be turned off.
+const LevelOff = "off"
 
 // LevelMeasuring is what LevelShare calls the time for which a source was reduced only to measure what it costs.
 const LevelMeasuring = "measuring"

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
@@ -28,6 +29,7 @@ const (
 	stray         loss.Reason = "unknown_function"
 	sourceDown    loss.Reason = "source_unavailable"
 	untimed       loss.Reason = "untimed_calls"
+	sourceReduced loss.Reason = "source_reduced"
 	maxPlaces                 = 64 // of one doubt, so that a model stays small
 	unknownSource             = "it did not say why"
 )
@@ -140,6 +142,32 @@ func ownDoubts(rec *recording.Recording, s *summary.Summary) []ownDoubt {
 			d.Loss.Where, d.Loss.Detail = src.Name, cmp.Or(src.Detail, unknownSource)
 			out = append(out, d)
 		}
+	}
+	if o := rec.Meta.Overhead; o != nil {
+		out = append(out, reducedDoubts(o)...)
+	}
+	return out
+}
+
+// reducedDoubts are of sources that were off for a part of the window, to keep the cost within the budget.
+func reducedDoubts(o *recording.Overhead) []ownDoubt {
+	var out []ownDoubt
+	for i := range o.Sources {
+		s := &o.Sources[i]
+		at := slices.IndexFunc(s.Shares, func(l recording.LevelShare) bool { return l.Level == recording.LevelOff })
+		if at < 0 || s.Pinned || s.Shares[at].Share < notedPause {
+			continue
+		}
+		out = append(out, ownDoubt{
+			loss.Kind{
+				Reason: sourceReduced, Severity: loss.Warning,
+				Means: "a source was off for a part of the time, to keep watching within its budget",
+				Do:    "for all of it, start the daemon with a larger --overhead-budget",
+			},
+			loss.Loss{
+				Count: 1, Where: s.Name, Detail: fmt.Sprintf("%s of the time", format.Percent(s.Shares[at].Share)),
+			},
+		})
 	}
 	return out
 }

@@ -55,7 +55,7 @@ func OverheadTable(o *recording.Overhead) *document.Table {
 			document.Left("Source", 0),
 			document.Left("Level", 0),
 			document.Left("Cost", 0),
-			document.Left("Time at each level, what is missing, and why", 1),
+			document.Sentences("Time at each level, what is missing, and why"),
 		},
 	}
 	for i := range o.Sources {

@@ -9,10 +9,11 @@ import (
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
-// Shares from which on something is said of stalls.
+// Shares from which on something is said of stalls, and of a time in which nothing was watched.
 const (
 	notedStalls  = 0.05
 	notedPrefill = 0.5
+	notedPause   = 0.05
 )
 
 // requestText reports how long requests take, "" where none has ended.
@@ -55,7 +56,7 @@ func addRequests(d *document.Document, m *Model, rows int) {
 	if s == nil {
 		return
 	}
-	d.Add(document.Heading("Requests"), requestFacts(s))
+	d.Add(document.Heading("Requests"), requestFacts(s, m.Summary.Window.Length))
 	if len(s.Groups) > 1 {
 		d.AddTable("Requests by route", groupTable(s, rows))
 	}
@@ -68,9 +69,15 @@ func addRequests(d *document.Document, m *Model, rows int) {
 	}
 }
 
-func requestFacts(s *requests.Summary) document.Facts {
+func requestFacts(s *requests.Summary, window uint64) document.Facts {
 	var f document.Facts
 	f.Add("Requests", countText(s))
+	if float64(s.Watched) < (1-notedPause)*float64(window) {
+		f.Add("Watched", fmt.Sprintf(
+			"for %s of the %s: rates and requests at a time are of that time",
+			format.Span(s.Watched), format.Span(window),
+		))
+	}
 	for _, q := range []struct {
 		label string
 		of    *requests.Quantiles

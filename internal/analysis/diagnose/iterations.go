@@ -306,7 +306,7 @@ func (a *analysis) callsMissed() float64 {
 			continue
 		}
 		for _, l := range o.Sources[i].Shares {
-			if l.Level == "off" {
+			if l.Level == recording.LevelOff {
 				out += l.Share
 			}
 		}

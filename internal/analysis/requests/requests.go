@@ -31,15 +31,16 @@ type Quantiles struct {
 // Summary is what is known of the requests of a window. Times are as the server sees them: from its read of a request
 // to its writes of the answer, without the network and without what waits in the kernel for the server to read it.
 type Summary struct {
-	Count    int `json:"count"`   // read in the window, or ended in it
-	Ended    int `json:"ended"`   // in the window; what follows is of these
-	Open     int `json:"open"`    // at its end
-	Failed   int `json:"failed"`  // answered with a status of 400 or more
-	Aborted  int `json:"aborted"` // the connection ended before the answer did
-	Streamed int `json:"streamed"`
-	Partial  int `json:"partial"`                // parts of the stream were not seen, or it is compressed
-	Retries  int `json:"retries"`                // sent again after an error or a disconnect
-	Content  int `json:"with_content,omitempty"` // whose prompt or answer is in the recording
+	Watched  uint64 `json:"watched_ns"` // for so long of the window requests were watched: what is said per second is of it
+	Count    int    `json:"count"`      // read in the window, or ended in it
+	Ended    int    `json:"ended"`      // in the window; what follows is of these
+	Open     int    `json:"open"`       // at its end
+	Failed   int    `json:"failed"`     // answered with a status of 400 or more
+	Aborted  int    `json:"aborted"`    // the connection ended before the answer did
+	Streamed int    `json:"streamed"`
+	Partial  int    `json:"partial"`                // parts of the stream were not seen, or it is compressed
+	Retries  int    `json:"retries"`                // sent again after an error or a disconnect
+	Content  int    `json:"with_content,omitempty"` // whose prompt or answer is in the recording
 
 	TTFT    *Quantiles `json:"ttft,omitempty"`    // to the first part that carries content; of streamed answers
 	TPOT    *Quantiles `json:"tpot,omitempty"`    // (last token - first token) / (output tokens - 1)
@@ -173,8 +174,9 @@ func Summarize(rec *recording.Recording) *Summary {
 	s.stalls(gaps, ended)
 	s.engine(meta, &gpu, ended)
 	s.TTFT, s.TPOT, s.Latency = quantiles(s.all, ttft), quantiles(s.all, tpot), quantiles(s.all, latency)
-	s.rates(meta, ended)
-	s.MeanConcurrency, s.MaxConcurrency = arrivals.concurrency(meta.From, meta.To)
+	active := meta.Overhead.Active(recording.RequestsSource, meta.From, meta.To)
+	s.rates(active, ended)
+	s.crowding(active, arrivals)
 	s.group()
 	s.tail()
 	slow := slices.Clone(s.all)
@@ -275,8 +277,8 @@ func quantilesOf(v []uint64) *Quantiles {
 	return &Quantiles{Count: len(v), P50: at(50), P90: at(90), P99: at(99), Max: v[len(v)-1]}
 }
 
-// rates adds up tokens, and says how many there are a second.
-func (s *Summary) rates(meta *recording.Meta, ended []*recording.Request) {
+// rates adds up tokens, and notes how many there are a second of the time in which requests were watched.
+func (s *Summary) rates(active []recording.Interval, ended []*recording.Request) {
 	for _, r := range ended {
 		s.OutputTokens += uint64(r.OutputTokens)
 		s.InputTokens += uint64(r.InputTokens)
@@ -288,8 +290,24 @@ func (s *Summary) rates(meta *recording.Meta, ended []*recording.Request) {
 			s.TokensUnknown++
 		}
 	}
-	if length := float64(span(meta.From, meta.To)); length > 0 {
+	for _, a := range active {
+		s.Watched += a.To - a.From
+	}
+	if length := float64(s.Watched); length > 0 {
 		s.PerSec, s.TokensPerSec = float64(s.Ended)/length*1e9, float64(s.OutputTokens)/length*1e9
+	}
+}
+
+// crowding notes how many requests were in progress at a time, while they were watched.
+func (s *Summary) crowding(active []recording.Interval, all crowd) {
+	sum := 0.0
+	for _, a := range active {
+		mean, most := all.concurrency(a.From, a.To)
+		sum += mean * float64(a.To-a.From)
+		s.MaxConcurrency = max(s.MaxConcurrency, most)
+	}
+	if s.Watched > 0 {
+		s.MeanConcurrency = sum / float64(s.Watched)
 	}
 }
 

@@ -196,3 +196,18 @@ func TestParseObjective(t *testing.T) {
 		}
 	}
 }
+
+// TestRatesOfWatchedTime: what is said per second is of the time in which the source was on, not of the whole window.
+func TestRatesOfWatchedTime(t *testing.T) {
+	b := newBuilder(10_000 * ms)
+	for i := range uint64(20) { // one at a time, for 100 ms each, in the first 2 s; then the source is off
+		b.stream(i*100*ms, steady(i*100*ms+9*ms, 10*ms, 10)...)
+	}
+	b.rec.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{
+		Name: recording.RequestsSource, Paused: []recording.Pause{{From: 2_000 * ms, To: 12_000 * ms}},
+	}}}
+	s := b.summary()
+	if s.Watched != 2_000*ms || s.PerSec != 10 || s.TokensPerSec != 100 || s.MeanConcurrency < 0.9 {
+		t.Errorf("watched %d, %v and %v a second, %v at a time", s.Watched, s.PerSec, s.TokensPerSec, s.MeanConcurrency)
+	}
+}

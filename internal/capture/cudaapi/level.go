@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -39,7 +40,7 @@ var levels = []overhead.Level{
 		Name:  "waits",
 		Loses: "all calls but launches, synchronizations and copies that block",
 	},
-	levelOff: {Name: "off", Loses: "synchronizations, copies and all calls but launches"},
+	levelOff: {Name: recording.LevelOff, Loses: "synchronizations, copies and all calls but launches"},
 }
 
 // frequentCalls is how many allocations, or frees, of a thread each have an event in a second, by level.

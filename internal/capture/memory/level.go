@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/overhead"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Levels of detail.
@@ -25,7 +26,7 @@ var levels = []overhead.Level{
 		Loses: "nine tenths of the time in which PyTorch's allocators are watched: totals are exact now and then, " +
 			"counts are of a tenth, what stays is not known",
 	},
-	levelOff: {Name: "off", Loses: "allocations of PyTorch's own allocators"},
+	levelOff: {Name: recording.LevelOff, Loses: "allocations of PyTorch's own allocators"},
 }
 
 // budgets are how many stacks of a device and a class of sizes are taken in a tenth of a second, by level.

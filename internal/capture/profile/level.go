@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/inferscope/inferscope/internal/capture/overhead"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // What a sample takes of the target beyond our own program, and what one switch takes of which no
@@ -30,7 +31,7 @@ func (s *Source) Levels() []overhead.Level {
 	}
 	return append(
 		out,
-		overhead.Level{Name: "off", Loses: "CPU samples: what the CPU was busy with, and in which code threads waited"},
+		overhead.Level{Name: recording.LevelOff, Loses: "CPU samples: what the CPU was busy with, and in which code threads waited"},
 	)
 }
 

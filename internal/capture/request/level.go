@@ -5,6 +5,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/overhead"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Levels of detail.
@@ -17,7 +18,7 @@ const (
 var levels = []overhead.Level{
 	levelAll:   {Name: "all"},
 	levelPlain: {Name: "without TLS", Loses: "requests over TLS"},
-	levelOff:   {Name: "off", Loses: "requests: time to first token, time per token, latency"},
+	levelOff:   {Name: recording.LevelOff, Loses: "requests: time to first token, time per token, latency"},
 }
 
 // What recording one transfer costs its thread, in ns, one on a socket that is not followed, and one on a socket that is

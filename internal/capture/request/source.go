@@ -22,9 +22,6 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// sourceName is what the source is called in status and reports.
-const sourceName = "requests"
-
 // Bounds of what is kept.
 const (
 	maxConns    = 16_384   // connections whose requests are followed
@@ -70,7 +67,7 @@ func New(opts Options) (*Source, error) {
 }
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return sourceName }
+func (s *Source) Name() string { return recording.RequestsSource }
 
 // Follow records the requests that p serves from now on, over TLS too where it maps OpenSSL.
 func (s *Source) Follow(p *proc.Process) error {
@@ -183,7 +180,7 @@ func (s *Source) State() recording.Source {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	state := recording.Source{
-		Name:     sourceName,
+		Name:     recording.RequestsSource,
 		State:    "waiting",
 		Detail:   "no HTTP request was read yet",
 		Optional: true,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/overhead"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // detail is a level of detail, as the programs have it (bpf/sched_state.h).
@@ -40,7 +41,7 @@ var levels = []level{
 		Name:  "waits summed, no wakers",
 		Loses: "who ended waits, and each by itself those under 1 ms of threads that wait more than 200 times a second",
 	}, detail{ShortNS: 1_000_000, BusyFrom: perSliceOf(200), NoWakers: 1}, 240},
-	{overhead.Level{Name: "off", Loses: "why threads waited, and for how long"}, detail{}, 0},
+	{overhead.Level{Name: recording.LevelOff, Loses: "why threads waited, and for how long"}, detail{}, 0},
 }
 
 // Levels implements overhead.Source.

@@ -82,6 +82,7 @@ type Column struct {
 	Title string
 	Left  bool // text; numbers are aligned on the right
 	Keep  int  // where there is too little room, columns of the least Keep go first; 0 never goes
+	Wrap  bool // sentences, in the last column: they are broken into lines where they do not fit
 }
 
 // Left returns a column of text, Right one of numbers.
@@ -89,6 +90,9 @@ func Left(title string, keep int) Column { return Column{Title: title, Left: tru
 
 // Right returns a column of numbers, Left one of text.
 func Right(title string, keep int) Column { return Column{Title: title, Keep: keep} }
+
+// Sentences returns a last column of text that is broken into lines where it does not fit.
+func Sentences(title string) Column { return Column{Title: title, Left: true, Wrap: true} }
 
 // Add appends a labelled value.
 func (f *Facts) Add(label, value string) { *f = append(*f, fact{label, value}) }

@@ -195,3 +195,29 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+// TestSentences: the last column of a table is broken into lines, not dropped, where there is too little room.
+func TestSentences(t *testing.T) {
+	d := &Document{}
+	table := &Table{Columns: []Column{Left("Source", 0), Right("Cost", 1), Sentences("Why")}}
+	table.Row("requests", "1%", "watching took far too much of the time of the target, 3% of it this")
+	table.Row("samples", "0%", "")
+	d.AddTable("", table)
+	for width, want := range map[int]string{
+		60: `  Source    Cost  Why
+  requests    1%  watching took far too much of the time of
+                  the target, 3% of it this
+  samples     0%
+`,
+		44: `  Source    Why
+  requests  watching took far too much of
+            the time of the target, 3% of it
+            this
+  samples
+`,
+	} {
+		if got := render(t, d, Style{Width: width}); !strings.HasSuffix(got, want) {
+			t.Errorf("at %d: %s", width, cmp.Diff(want, got))
+		}
+	}
+}

@@ -13,6 +13,7 @@ const (
 	indent    = 2
 	separator = 2
 	minFirst  = 12 // columns are not cut below this
+	minWrap   = 30 // nor those of sentences below this
 )
 
 // table writes b in columns; where the line is too short, the columns that matter
@@ -20,14 +21,39 @@ const (
 func (t *textWriter) table(b *Table) {
 	fitted := b.fit(t.width - indent)
 	widths := fitted.widths()
-	fitted.cut(widths, fitted.total()-(t.width-indent))
+	last := len(widths) - 1
+	if last >= 0 && fitted.Columns[last].Wrap {
+		over := fitted.total() - (t.width - indent)
+		widths[last] = max(min(widths[last], minWrap), widths[last]-max(0, over))
+	}
+	fitted.cut(widths, sum(widths)-(t.width-indent))
 	t.row(fitted, widths, titles(fitted.Columns), bold)
 	for _, r := range fitted.Rows {
-		t.row(fitted, widths, r, "")
+		for _, line := range fitted.lines(r, widths) {
+			t.row(fitted, widths, line, "")
+		}
 	}
 	if b.Note != "" {
 		t.wrapped("  ", "  ", b.Note)
 	}
+}
+
+// lines returns a row as the lines that it takes: more than one where its sentences do not fit.
+func (t *Table) lines(row []string, widths []int) [][]string {
+	last := len(row) - 1
+	if last < 0 || !t.Columns[last].Wrap {
+		return [][]string{row}
+	}
+	var out [][]string
+	for i, text := range wrap(row[last], widths[last]) {
+		line := make([]string, len(row))
+		if i == 0 {
+			copy(line, row)
+		}
+		line[last] = text
+		out = append(out, line)
+	}
+	return out
 }
 
 // cut shortens text columns by this many characters, the first one first.
@@ -62,7 +88,7 @@ func (t *textWriter) row(b *Table, widths []int, cells []string, code string) {
 // fit returns the table without the columns for which there is no room.
 func (t *Table) fit(width int) *Table {
 	f := &Table{Columns: t.Columns, Rows: slices.Clone(t.Rows)}
-	for f.total() > width {
+	for f.least() > width {
 		least := -1
 		for i, c := range f.Columns {
 			if c.Keep > 0 && (least < 0 || c.Keep < f.Columns[least].Keep) {
@@ -88,10 +114,23 @@ func (t *Table) widths() []int {
 	return w
 }
 
-func (t *Table) total() int {
-	total := separator * (len(t.Columns) - 1)
-	for _, w := range t.widths() {
+// sum returns the width of a table with columns of these widths.
+func sum(widths []int) int {
+	total := separator * (len(widths) - 1)
+	for _, w := range widths {
 		total += w
 	}
 	return total
+}
+
+// total returns the width of the table where nothing is shortened or wrapped.
+func (t *Table) total() int { return sum(t.widths()) }
+
+// least returns the width of the table where sentences are wrapped as often as they may be.
+func (t *Table) least() int {
+	w := t.widths()
+	if last := len(w) - 1; last >= 0 && t.Columns[last].Wrap {
+		w[last] = min(w[last], minWrap)
+	}
+	return sum(w)
 }
