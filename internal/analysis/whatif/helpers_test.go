@@ -126,3 +126,71 @@ func TestGraphOfEachStep(t *testing.T) {
 		t.Errorf("%.2f times as fast, want %.2f", p.Speedup, want)
 	}
 }
+
+// TestWaitsForTheGILThatTimeOut: three threads encode for 3 ms each in turns, so that each waits for the lock for 6 ms,
+// and looks up after 5. Encoding three times as fast lets them wait for 2 ms: no look is for anything.
+func TestWaitsForTheGILThatTimeOut(t *testing.T) {
+	const hold = 3 * ms
+	sc := newScene()
+	third := uint32(helper + 1)
+	sc.Thread(leader, third, "")
+	sc.Runs(third, start)
+	take := sc.Stack(
+		recordtest.Kernel("futex_wait"), recordtest.Native("pthread_cond_timedwait", "libc.so.6"),
+		recordtest.Native("take_gil", "python3.12"), recordtest.Python("encode", "/app/infer.py", 7),
+	)
+	encode := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7))
+	all := []uint32{leader, helper, third}
+	for i := range uint64(calltest.Second/hold) - 3 {
+		at, tid, before := i*hold, all[i%3], all[(i+2)%3]
+		sc.Samples(tid, start+at, start+at+hold, 6, encode, event.Whole)
+		if tid == leader {
+			sc.run(event.Kernel, "cuLaunchKernel", 7, at+hold-60*us, at+hold-50*us, at+hold+100*us, 0)
+		}
+		if i >= 2 {
+			sc.Off(recordtest.Off{
+				TID: tid, TS: start + at - 6*ms, Dur: 5 * ms, Blocked: 5 * ms, Call: sysFutex, Arg: 64, Stack: take,
+			})
+			sc.Off(recordtest.Off{
+				TID: tid, TS: start + at - ms + 10*us, Dur: ms - 10*us, Blocked: ms - 10*us, Call: sysFutex, Arg: 64,
+				Stack: take, By: [2]uint32{leader, before},
+			})
+		}
+	}
+	s := sc.study(t)
+	if p := s.Predict(edit(t, Faster, "encode=3")); p.Speedup < 2.85 {
+		t.Errorf("encode 3 times as fast: %+v", p)
+	}
+}
+
+// TestHolderThatIsMadeToLetGo: a thread that counts for ever keeps the lock until it is asked for it, for 5 ms however
+// fast it counts.
+func TestHolderThatIsMadeToLetGo(t *testing.T) {
+	const each = 7 * ms
+	sc := newScene()
+	take := sc.Stack(
+		recordtest.Kernel("futex_wait"), recordtest.Native("pthread_cond_timedwait", "libc.so.6"),
+		recordtest.Native("take_gil", "python3.12"), recordtest.Python("encode", "/app/infer.py", 7),
+	)
+	count := sc.Stack(recordtest.Python("count", "/app/metrics.py", 7))
+	for i := range uint64(calltest.Second/each) - 1 {
+		at := i * each
+		sc.Samples(helper, start+at, start+at+5*ms, 10, count, event.Whole)
+		sc.Off(recordtest.Off{
+			TID: leader, TS: start + at, Dur: 5 * ms, Blocked: 5 * ms, Call: sysFutex, Arg: 64, Stack: take,
+		})
+		sc.Off(recordtest.Off{
+			TID: leader, TS: start + at + 5*ms + 10*us, Dur: 50 * us, Blocked: 50 * us, Call: sysFutex, Arg: 64, Stack: take,
+			By: [2]uint32{leader, helper},
+		})
+		sc.Off(recordtest.Off{
+			TID: helper, TS: start + at + 5*ms + 70*us, Dur: 1900 * us, Blocked: 1900 * us, Call: sysFutex, Arg: 64,
+			Stack: take, By: [2]uint32{leader, leader},
+		})
+		sc.run(event.Kernel, "cuLaunchKernel", 7, at+5200*us, at+5210*us, at+6900*us, 0)
+		sc.wait(at+5210*us, at+6920*us)
+	}
+	if p := sc.study(t).Predict(edit(t, Faster, "count=3")); p.Speedup > 1.1 {
+		t.Errorf("count 3 times as fast: %+v", p)
+	}
+}

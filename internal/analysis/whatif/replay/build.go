@@ -66,6 +66,7 @@ type builder struct {
 	whats  map[What]int32
 	last   [kinds]int32        // what returned of each kind, + 1; 0: nothing yet
 	fought map[[2]int32]uint64 // by the lanes of who waited and of who let go: ns of waits for locks
+	passes map[uint32][]pass   // by process: when the lock of its interpreter passed to another thread
 
 	lanes    []lane
 	laneOf   map[tid]int32

@@ -220,10 +220,16 @@ func (w *writer) ready(iv *threads.Interval, to uint64) {
 func (w *writer) blocked(iv *threads.Interval, to uint64) {
 	what, d := w.b.name.Blocked(iv)
 	l, at, ok := w.b.waited(w.lane, iv)
-	whole := to == iv.To
-	if whole && len(w.intervals) > 1 {
-		if next := &w.intervals[1]; next.State == threads.Runnable && next.Wait == iv.Wait && next.To <= w.limit &&
-			w.b.name.WakingUp(next) {
+	whole, last := to == iv.To, 0
+	if !ok && whole && what.Cause == cause.GIL {
+		if g, known := w.granted(); known {
+			last, l, at, ok = int(g.last), g.lane, g.at, true
+			to = w.intervals[last].To
+		}
+	}
+	if whole && len(w.intervals) > last+1 {
+		if next := &w.intervals[last+1]; next.State == threads.Runnable && next.Wait == w.intervals[last].Wait &&
+			next.To <= w.limit && w.b.name.WakingUp(next) {
 			to = next.To
 		}
 	}
