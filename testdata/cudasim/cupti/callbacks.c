@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 #include "cupti.h"
 
 struct cupti_state cupti = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -70,6 +71,7 @@ static void find_driver(void) {
   cupti.stall_ns = env("CUDASIM_CUPTI_STALL_NS");
   cupti.work_ns = env("CUDASIM_CUPTI_WORK_NS");
   cupti.subscribe_ns = env("CUDASIM_CUPTI_SUBSCRIBE_NS");
+  cupti.subscribe_file = getenv("CUDASIM_CUPTI_SUBSCRIBE_FILE");
   cupti.leak_bytes = env("CUDASIM_CUPTI_LEAK_BYTES");
   layout_choose(getenv("CUDASIM_CUPTI_VERSION"));
   hooks->graph_on_ns = env("CUDASIM_CUPTI_GRAPH_ON_NS");
@@ -167,6 +169,8 @@ EXPORT CUptiResult cuptiSubscribe(void **handle, callback_fn f, void *user) {
   if (e) return e;
   struct sim_call c;
   if (cupti.subscribe_ns) cupti.hooks->wait_until(cupti.hooks->now() + cupti.subscribe_ns, 0);
+  while (cupti.subscribe_file && !access(cupti.subscribe_file, F_OK))
+    cupti.hooks->wait_until(cupti.hooks->now() + 1000000, 0);
   begin(&c, TOLD_SUBSCRIBE);
   pthread_mutex_lock(&cupti.lock);
   e = cupti.subscribed || cupti.busy ? C_MULTIPLE_SUBSCRIBERS : C_OK;

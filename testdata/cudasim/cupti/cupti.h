@@ -35,6 +35,7 @@ struct cupti_state {
   uint64_t subscription;     // number of the present or last one
   int layout;                // index into the layouts
   uint64_t finalize_ns, subscribe_ns;
+  const char *subscribe_file; // while it is there, a subscription waits
   uint64_t stall_ns;         // for which a thread lies still after a callback in which its subscriber went
   uint64_t work_ns;          // for which a thread loses its CPU, now and then, in CUPTI's own work at a call
   uint64_t leak_bytes;       // that turning the first kind on takes for ever
