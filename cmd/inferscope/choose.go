@@ -211,7 +211,7 @@ func (g *global) candidates(ctx context.Context) ([]api.Candidate, error) {
 
 // findCandidates is candidates, but returns the message instead of printing it.
 func (g *global) findCandidates(ctx context.Context) (found []api.Candidate, said string, err error) {
-	program, err := beside("inferscoped")
+	program, err := siblingProgram("inferscoped")
 	if err != nil {
 		return nil, "", err
 	}

@@ -35,7 +35,7 @@ func (g *global) detach(cmd *cobra.Command, f *reportFlags) error {
 		return err
 	}
 	defer client.Close()
-	done := g.progress(cmd.Context(), patience, func(passed time.Duration) string {
+	done := g.progress(cmd.Context(), progressAfter, func(passed time.Duration) string {
 		return fmt.Sprintf("waiting for probes and agent to leave pid %d: %.0f s", pid, passed.Seconds())
 	})
 	err = client.Release(cmd.Context(), pid)

@@ -56,7 +56,7 @@ func (g *global) diff(ctx context.Context, f *diffFlags, a, b string) error {
 			return err
 		}
 	}
-	done := g.progress(ctx, patience, thinking)
+	done := g.progress(ctx, progressAfter, thinking)
 	c := diff.New(a, b, both[0], both[1])
 	done()
 	if f.asJSON {

@@ -39,7 +39,7 @@ func (g *global) doctor(cmd *cobra.Command, f *reportFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	path, err := beside("inferscoped")
+	path, err := siblingProgram("inferscoped")
 	if err != nil {
 		return err
 	}

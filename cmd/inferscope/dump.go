@@ -52,7 +52,7 @@ func (g *global) dump(cmd *cobra.Command, f *dumpFlags) error {
 		return err
 	}
 	defer c.leave()
-	done := g.progress(cmd.Context(), patience, func(passed time.Duration) string {
+	done := g.progress(cmd.Context(), progressAfter, func(passed time.Duration) string {
 		return fmt.Sprintf("looking at the threads of pid %d: %.0f s", c.pid, passed.Seconds())
 	})
 	d, err := c.Dump(cmd.Context(), c.pid, f.children)

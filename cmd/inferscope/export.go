@@ -92,7 +92,7 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 		return err
 	}
 	defer out.discard()
-	done := g.progress(cmd.Context(), patience, doing("writing", f.output))
+	done := g.progress(cmd.Context(), progressAfter, doing("writing", f.output))
 	if err = chosen.Write(out, rec); err == nil {
 		err = out.keep()
 	}

@@ -28,7 +28,7 @@ func flightCommand(g *global) *cobra.Command {
 				return err
 			}
 			defer client.Close()
-			done := g.progress(cmd.Context(), patience, func(passed time.Duration) string {
+			done := g.progress(cmd.Context(), progressAfter, func(passed time.Duration) string {
 				return fmt.Sprintf("waiting for the daemon to write what it remembers: %.0f s", passed.Seconds())
 			})
 			saved, err := client.Save(cmd.Context(), uint32(max(0, pid)))

@@ -40,7 +40,7 @@ func importCommand(g *global) *cobra.Command {
 }
 
 func (g *global) importFile(ctx context.Context, path, output string) error {
-	done := g.progress(ctx, patience, doing("reading", path))
+	done := g.progress(ctx, progressAfter, doing("reading", path))
 	rec, err := importer.OpenContext(ctx, path, importer.LimitsFor(g.maxMemory))
 	done()
 	if errors.Is(err, os.ErrNotExist) {
@@ -56,7 +56,7 @@ func (g *global) importFile(ctx context.Context, path, output string) error {
 	if output == "" {
 		output = importedName(path)
 	}
-	done = g.progress(ctx, patience, doing("writing", output))
+	done = g.progress(ctx, progressAfter, doing("writing", output))
 	err = archive.Write(output, rec, clockOf(rec))
 	done()
 	if err != nil {

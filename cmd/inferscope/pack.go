@@ -25,7 +25,7 @@ func packCommand(g *global) *cobra.Command {
 			if output == "" {
 				output = strings.TrimSuffix(filepath.Clean(args[0]), archive.Extension) + archive.Packed
 			}
-			done := g.progress(cmd.Context(), patience, doing("packing", args[0]))
+			done := g.progress(cmd.Context(), progressAfter, doing("packing", args[0]))
 			err := archive.Pack(args[0], output, force)
 			done()
 			return g.reportWritten(output, err)
@@ -46,7 +46,7 @@ func unpackCommand(g *global) *cobra.Command {
 			if output == "" {
 				output = strings.TrimSuffix(strings.TrimSuffix(args[0], ".zip"), archive.Extension) + archive.Extension
 			}
-			done := g.progress(cmd.Context(), patience, doing("unpacking", args[0]))
+			done := g.progress(cmd.Context(), progressAfter, doing("unpacking", args[0]))
 			err := archive.Unpack(args[0], output)
 			done()
 			return g.reportWritten(output, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// patience is how long something may take before progress is shown.
-const patience = time.Second
+// progressAfter is how long something may take before progress is shown.
+const progressAfter = time.Second
 
 // step returns the text of a progress line after a time.
 type step func(passed time.Duration) string
@@ -71,10 +71,10 @@ func recordingOf(pid uint32, window time.Duration) step {
 
 // untilShown returns the delay of the progress line of a recording: none if its window is known to take long.
 func untilShown(window time.Duration) time.Duration {
-	if window > patience {
+	if window > progressAfter {
 		return 0
 	}
-	return patience
+	return progressAfter
 }
 
 // doing returns the text for work on a file.
@@ -91,7 +91,7 @@ func (g *global) open(ctx context.Context, path string) (*recording.Recording, e
 
 // openAll is openSources with a line of progress.
 func (g *global) openAll(ctx context.Context, paths []string) (*recording.Recording, error) {
-	defer g.progress(ctx, patience, doing("reading", paths[0]))()
+	defer g.progress(ctx, progressAfter, doing("reading", paths[0]))()
 	return g.openSources(ctx, paths)
 }
 

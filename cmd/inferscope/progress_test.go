@@ -15,7 +15,7 @@ import (
 
 // TestSlowCommandsShowThatTheyGoOn: whatever takes longer than a second says so on a terminal.
 func TestSlowCommandsShowThatTheyGoOn(t *testing.T) {
-	const slow = patience + time.Second
+	const slow = progressAfter + time.Second
 	socket := answer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut || r.Method == http.MethodDelete {
 			time.Sleep(slow)

@@ -35,7 +35,7 @@ func psCommand(g *global) *cobra.Command {
 }
 
 func (g *global) ps(ctx context.Context, asJSON bool) error {
-	done := g.progress(ctx, patience, func(passed time.Duration) string {
+	done := g.progress(ctx, progressAfter, func(passed time.Duration) string {
 		return fmt.Sprintf("looking at processes: %.0f s", passed.Seconds())
 	})
 	found, err := g.gpuUsers(ctx)

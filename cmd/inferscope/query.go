@@ -96,7 +96,7 @@ func (g *global) query(ctx context.Context, sql, place string, f *queryFlags) er
 		if _, ok := terminal(g.stdout); ok {
 			return query.Run(ctx, q, cleaner{g.stdout}) // names come from targets
 		}
-		defer g.progress(ctx, patience, doing("asking", place))()
+		defer g.progress(ctx, progressAfter, doing("asking", place))()
 		return query.Run(ctx, q, g.stdout)
 	}
 	read, write := io.Pipe()
@@ -107,7 +107,7 @@ func (g *global) query(ctx context.Context, sql, place string, f *queryFlags) er
 		_ = read.CloseWithError(err)
 		done <- err
 	}()
-	shown := g.progress(ctx, patience, doing("asking", place))
+	shown := g.progress(ctx, progressAfter, doing("asking", place))
 	err = query.Run(ctx, q, write)
 	_ = write.Close()
 	shown()

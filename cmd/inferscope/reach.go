@@ -98,7 +98,7 @@ func (c *connection) find(ctx context.Context, f *reportFlags) error {
 
 // watch makes a process a target.
 func (c *connection) watch(ctx context.Context, pid uint32) error {
-	defer c.g.progress(ctx, patience, func(passed time.Duration) string {
+	defer c.g.progress(ctx, progressAfter, func(passed time.Duration) string {
 		return fmt.Sprintf("waiting for the daemon to watch pid %d: %.0f s", pid, passed.Seconds())
 	})()
 	return c.Watch(ctx, pid)
@@ -117,7 +117,7 @@ func (c *connection) candidate(ctx context.Context, f *reportFlags) (uint32, err
 func (c *connection) awaitWatched(ctx context.Context, f *reportFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTime)
 	defer cancel()
-	done := c.g.progress(ctx, patience, func(passed time.Duration) string {
+	done := c.g.progress(ctx, progressAfter, func(passed time.Duration) string {
 		return fmt.Sprintf("waiting for the daemon to attach to pid %d: %.0f s", c.pid, passed.Seconds())
 	})
 	defer done()
@@ -174,7 +174,7 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 			why,
 		)
 	}
-	if _, err := beside("inferscoped"); err != nil {
+	if _, err := siblingProgram("inferscoped"); err != nil {
 		return nil, why
 	}
 	if f.last > 0 {
@@ -196,7 +196,7 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 	}
 	// PR_SET_PDEATHSIG of the daemon refers to the thread that starts it: keep this goroutine on that thread.
 	runtime.LockOSThread()
-	done := g.progress(ctx, patience, func(passed time.Duration) string {
+	done := g.progress(ctx, progressAfter, func(passed time.Duration) string {
 		return fmt.Sprintf("starting a daemon for pid %d: %.0f s", pid, passed.Seconds())
 	})
 	var flags []string

@@ -196,7 +196,7 @@ func (r *recorder) run(ctx context.Context) error {
 
 // wait returns when the next part is due; over reports whether it is the last one.
 func (r *recorder) wait(ctx context.Context, failed <-chan error) (over bool, err error) {
-	next := r.asked.Add(archive.StretchLength)
+	next := r.asked.Add(archive.FileInterval)
 	end := r.began.Add(r.window)
 	if r.window > 0 && !end.After(next) {
 		next, over = end, true

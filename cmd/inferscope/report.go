@@ -143,7 +143,7 @@ func (g *global) present(ctx context.Context, f *reportFlags, format string, out
 
 // analyzed analyzes a recording.
 func (g *global) analyzed(ctx context.Context, rec *recording.Recording) *report.Model {
-	defer g.progress(ctx, patience, thinking)()
+	defer g.progress(ctx, progressAfter, thinking)()
 	return report.NewWith(rec, report.Options{ClockMargin: g.margin, Objective: g.objective})
 }
 
@@ -151,7 +151,7 @@ func (g *global) analyzed(ctx context.Context, rec *recording.Recording) *report
 func (g *global) write(ctx context.Context, out *output, form string, m *report.Model) error {
 	done := func() {}
 	if out.path != "" { // else the report itself shows that it goes on
-		done = g.progress(ctx, patience, doing("writing", out.path))
+		done = g.progress(ctx, progressAfter, doing("writing", out.path))
 	}
 	err := g.render(out, form, m)
 	if err == nil {

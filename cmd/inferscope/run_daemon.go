@@ -80,7 +80,7 @@ func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 // startDaemon starts a temporary daemon that the user as may also connect to, if not nil. The daemon ends with the
 // calling thread.
 func (g *global) startDaemon(flags []string, as *account) (*watcher, error) {
-	path, err := beside("inferscoped")
+	path, err := siblingProgram("inferscoped")
 	if err != nil {
 		return nil, err
 	}
@@ -219,8 +219,8 @@ func (w *watcher) close() error {
 	return nil
 }
 
-// beside finds another program of this project: in the directory of this one, else on the PATH.
-func beside(name string) (string, error) {
+// siblingProgram finds another program of this project: in the directory of this one, else on the PATH.
+func siblingProgram(name string) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		path := filepath.Join(filepath.Dir(self), name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {

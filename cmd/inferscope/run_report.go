@@ -171,7 +171,7 @@ func (g *global) conclude(ctx context.Context, w *watcher, pid uint32, j *job) e
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	awaitEnd(ctx, w.Client, pid)
-	done := g.progress(ctx, patience, recordingOf(pid, 0))
+	done := g.progress(ctx, progressAfter, recordingOf(pid, 0))
 	rec, err := w.Recording(ctx, pid, api.Window{})
 	done()
 	if ctx.Err() != nil {

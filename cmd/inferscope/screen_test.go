@@ -124,7 +124,7 @@ func TestWhatProgressSays(t *testing.T) {
 			t.Errorf("after %s: %q, want %q", passed, got, want)
 		}
 	}
-	if untilShown(time.Minute) != 0 || untilShown(0) != patience || untilShown(time.Millisecond) != patience {
+	if untilShown(time.Minute) != 0 || untilShown(0) != progressAfter || untilShown(time.Millisecond) != progressAfter {
 		t.Error("a line comes at once only where a wait is known to be long")
 	}
 }

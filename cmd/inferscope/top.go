@@ -89,7 +89,7 @@ func (g *global) top(ctx context.Context, f *topFlags) error {
 	m := newTopModel(style.Color, asciiOnly(tty, g.environ))
 	m.look = func(m *topModel) tea.Cmd {
 		a := ask{number: m.asked, before: m.last, open: m.open}
-		if !m.hurry && m.last != nil {
+		if !m.urgent && m.last != nil {
 			a.wait = f.every
 		}
 		return func() tea.Msg { return w.next(ctx, a) }
@@ -106,7 +106,7 @@ func (g *global) top(ctx context.Context, f *topFlags) error {
 }
 
 func (g *global) topOnce(ctx context.Context, w *looker, f *topFlags) error {
-	done := g.progress(ctx, patience, func(passed time.Duration) string {
+	done := g.progress(ctx, progressAfter, func(passed time.Duration) string {
 		return fmt.Sprintf("looking at the targets: %.0f s", passed.Seconds())
 	})
 	s := w.all(ctx)

@@ -56,7 +56,7 @@ type topModel struct {
 	open     uint32 // pid of the second screen; 0: none
 	first    int    // line of the screen's list or text that is at the top
 	asked    int    // number of the last ask; answers to others come too late
-	hurry    bool   // the next look is wanted at once
+	urgent   bool   // the next look is wanted at once
 	failed   error
 }
 
@@ -101,7 +101,7 @@ func (m *topModel) take(s *snapshot) tea.Cmd {
 // ask requests a refresh.
 func (m *topModel) ask(hurry bool) tea.Cmd {
 	m.asked++
-	m.hurry = hurry
+	m.urgent = hurry
 	return m.look(m)
 }
 

@@ -137,7 +137,7 @@ func TestTopOpensATarget(t *testing.T) {
 	m, looks := driven(t, 3)
 	before, late := *looks, some(m, 1)
 	press(m, "down", "enter")
-	if m.open != 101 || *looks != before+1 || !m.hurry ||
+	if m.open != 101 || *looks != before+1 || !m.urgent ||
 		!strings.Contains(screenOf(t, m), "the last minute of pid 101") {
 		t.Fatalf("%d is open after %d looks:\n%s", m.open, *looks-before, screenOf(t, m))
 	}
@@ -148,7 +148,7 @@ func TestTopOpensATarget(t *testing.T) {
 	s := some(m, 3)
 	s.show(report.New(newFakeDaemon().rec), nil)
 	m.Update(s)
-	if text := screenOf(t, m); !strings.Contains(text, "Not enough evidence") || m.hurry {
+	if text := screenOf(t, m); !strings.Contains(text, "Not enough evidence") || m.urgent {
 		t.Errorf("the second screen is\n%s", text)
 	}
 	press(m, "pgdown", "pgdown", "end")

@@ -83,7 +83,7 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 	if err != nil {
 		return err
 	}
-	done := g.progress(cmd.Context(), patience, thinking)
+	done := g.progress(cmd.Context(), progressAfter, thinking)
 	answer := analysis.Run(rec).WhatIf(edits)
 	done()
 	for _, e := range edits {

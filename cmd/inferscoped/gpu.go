@@ -89,7 +89,7 @@ func (f *gpuFlags) source(
 	}
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
-	options.Unobservable = func(p *proc.Process) error { return blind(p, source, linkHolder) }
+	options.Unobservable = func(p *proc.Process) error { return unobservable(p, source, linkHolder) }
 	options.Gate = quiesce.Options{LinkHolder: linkHolder, Mode: source.Mode()}.Open
 	if !f.noInject {
 		in, err := injector(linkHolder)
@@ -105,8 +105,8 @@ func (f *gpuFlags) source(
 	return gpu.New(options)
 }
 
-// blind returns why the calls of p are not observable, or nil.
-func blind(p *proc.Process, source *cudaapi.Source, linkHolder *uprobe.LinkHolder) error {
+// unobservable returns why the calls of p are not observable, or nil.
+func unobservable(p *proc.Process, source *cudaapi.Source, linkHolder *uprobe.LinkHolder) error {
 	if err := linkHolder.Err(); err != nil {
 		return fmt.Errorf("no CUDA call is seen any more: %w; restart the daemon", err)
 	}

@@ -70,7 +70,7 @@ func Run(rec *recording.Recording) *Result {
 	gpus := begin(func() *gpu.Summary {
 		take, wait := diagnosis.Beside() // it measures activities while they are in a cache of the CPU
 		defer wait()
-		return gpu.SummarizeBeside(t, take)
+		return gpu.SummarizeWith(t, take)
 	})
 	// Nearly every diagnosis has a finding whose gain is asked for.
 	study := begin(func() *whatif.Study {

@@ -242,7 +242,7 @@ func (d *Daemon) wait(ctx context.Context, ready func()) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-d.follower.gone:
+	case <-d.follower.ended:
 	}
 	if d.opts.ExitWithTarget {
 		d.log.Info("all targets are gone: stopping")
@@ -252,13 +252,13 @@ func (d *Daemon) wait(ctx context.Context, ready func()) {
 	<-ctx.Done()
 }
 
-// patience is how long removing the probes may take before a message explains it.
-const patience = 2 * time.Second
+// slowDetachAfter is how long removing the probes may take before a message explains it.
+const slowDetachAfter = 2 * time.Second
 
 // detach removes all probes. The kernel takes up to a minute for several hundred perf events, one by one; a message
 // says so.
 func (d *Daemon) detach() error {
-	slow := time.AfterFunc(patience, func() {
+	slow := time.AfterFunc(slowDetachAfter, func() {
 		d.log.Info(
 			"still taking the probes off: with perf events the kernel takes up to a minute; the targets go on meanwhile",
 		)

@@ -32,7 +32,7 @@ type follower struct {
 
 	turns chan func()   // done by its goroutine
 	ready chan struct{} // closed when every process that was there at the start is followed
-	gone  chan struct{} // closed when all of them, and all their children, are gone
+	ended chan struct{} // closed when all of them, and all their children, are gone
 	done  chan struct{} // closed when run has returned
 
 	mu     sync.Mutex
@@ -52,7 +52,7 @@ func newFollower(
 ) *follower {
 	return &follower{
 		log: log, watcher: w, sources: sources, tables: tables, counter: counter, clock: clock, guard: guardOf,
-		turns: make(chan func()), ready: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
+		turns: make(chan func()), ready: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -322,6 +322,6 @@ func (f *follower) settle() {
 	}
 	if alive == 0 && len(f.roots) > 0 && !f.isGone {
 		f.isGone = true
-		close(f.gone)
+		close(f.ended)
 	}
 }

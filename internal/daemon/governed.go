@@ -23,7 +23,7 @@ type governed struct {
 	mu      sync.Mutex
 	pids    []uint32
 	cpu     map[uint32]uint64 // by process: never less than it was
-	gone    uint64            // ns of processes that have ended
+	ended   uint64            // ns of processes that have ended
 	threads map[uint32]*scheduled
 }
 
@@ -51,7 +51,7 @@ func (t *governed) setProcesses(pids []uint32) {
 	t.pids = pids
 	for pid, ns := range t.cpu {
 		if !slices.Contains(pids, pid) {
-			t.gone += ns
+			t.ended += ns
 			delete(t.cpu, pid)
 		}
 	}
@@ -82,7 +82,7 @@ func (t *governed) Runs(s overhead.Source) overhead.Runs {
 func (t *governed) CPU() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	sum := t.gone
+	sum := t.ended
 	for _, pid := range t.pids {
 		var at unix.Timespec
 		if unix.ClockGettime(cpuClock(int(pid)), &at) == nil {

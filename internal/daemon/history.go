@@ -47,14 +47,14 @@ type lossHistory struct {
 	// needed returns the time (ns) before which no window begins; 0: unknown.
 	needed func() uint64
 
-	mu      sync.Mutex
-	last    uint64 // when the counters were last read
-	failed  error  // of the last reading
-	counted map[lossKey]counted
-	changes []lossChange // ascending
-	states  map[lossKey]lossState
-	ended   []lossState
-	gone    map[loss.Reason]uint64 // counts of all states and counters that ended
+	mu          sync.Mutex
+	last        uint64 // when the counters were last read
+	failed      error  // of the last reading
+	counted     map[lossKey]counted
+	changes     []lossChange // ascending
+	states      map[lossKey]lossState
+	ended       []lossState
+	endedCounts map[loss.Reason]uint64 // counts of all states and counters that ended
 }
 
 // counted is a counter of the last reading.
@@ -65,7 +65,11 @@ type counted struct {
 
 func newLossHistory(needed func() uint64, read func() ([]loss.Loss, error)) *lossHistory {
 	return &lossHistory{
-		read: read, needed: needed, counted: map[lossKey]counted{}, states: map[lossKey]lossState{}, gone: map[loss.Reason]uint64{},
+		read:        read,
+		needed:      needed,
+		counted:     map[lossKey]counted{},
+		states:      map[lossKey]lossState{},
+		endedCounts: map[loss.Reason]uint64{},
 	}
 }
 
@@ -108,7 +112,7 @@ func (h *lossHistory) sample(now uint64) {
 	for k, c := range h.counted {
 		if _, still := present[k]; !still && err == nil { // with an error it may only not have been read
 			delete(h.counted, k)
-			h.gone[k.reason] += c.sum.Count
+			h.endedCounts[k.reason] += c.sum.Count
 		}
 	}
 	h.last = now
@@ -151,7 +155,7 @@ func (h *lossHistory) count(k lossKey, l loss.Loss, now uint64) {
 // end records that a state is over because its process has ended.
 func (h *lossHistory) end(k lossKey, st lossState) {
 	delete(h.states, k)
-	h.gone[k.reason] += st.loss.Count
+	h.endedCounts[k.reason] += st.loss.Count
 	if len(h.ended) >= maxEndedStates {
 		h.ended = slices.Delete(h.ended, 0, maxEndedStates/4)
 	}
@@ -203,7 +207,7 @@ func (h *lossHistory) total(now uint64) []loss.Loss {
 	for k, st := range h.states {
 		sums[k] = st.loss
 	}
-	for reason, n := range h.gone {
+	for reason, n := range h.endedCounts {
 		k := lossKey{reason: reason, where: "processes that are gone"}
 		sums[k] = loss.Loss{Reason: reason, Where: k.where, Count: n}
 	}

@@ -79,7 +79,7 @@ func retained(d *Daemon) map[string]int {
 	d.follower.mu.Unlock()
 	d.history.mu.Lock()
 	n["losses"], n["ended losses"] = len(d.history.changes), len(d.history.ended)
-	n["counters"], n["states"], n["sums"] = len(d.history.counted), len(d.history.states), len(d.history.gone)
+	n["counters"], n["states"], n["sums"] = len(d.history.counted), len(d.history.states), len(d.history.endedCounts)
 	d.history.mu.Unlock()
 	d.discovery.mu.Lock()
 	n["device lists"] = len(d.discovery.devices)

@@ -29,9 +29,9 @@ type Config struct {
 	Length   time.Duration `json:"length"`  // of a recording; 0: none are made, but on command
 	Upload   *UploadConfig `json:"upload"`  // nil: nothing is uploaded
 	Triggers Triggers      `json:"triggers"`
-	Lines    bool          `json:"lines"`   // recordings have their events as JSON lines beside them
-	Think    bool          `json:"think"`   // facts of each stretch are told to the daemon
-	Stretch  time.Duration `json:"stretch"` // how often a target's events are fetched: what a crash may lose
+	Lines    bool          `json:"lines"`    // recordings have their events as JSON lines beside them
+	Think    bool          `json:"think"`    // facts of each stretch are told to the daemon
+	Interval time.Duration `json:"interval"` // how often a target's events are fetched: what a crash may lose
 }
 
 // Defaults of a Config.
@@ -42,8 +42,8 @@ const (
 	// DefaultReserve is what is left to others on the disk.
 	DefaultReserve = 500_000_000
 
-	defaultStretch = 10 * time.Second
-	lookEvery      = time.Second
+	defaultInterval = 10 * time.Second
+	lookEvery       = time.Second
 	// margin is by how much a stretch reaches back into the one before it: what came late is in it then.
 	margin = 2 * time.Second
 	// fetchTime bounds how long a stretch may take to arrive, and finishTime how long the end of all may.
@@ -83,10 +83,10 @@ type Worker struct {
 
 // newWorker makes a Worker. report is called after each look.
 func newWorker(cfg Config, log *zap.Logger, report func(State)) (*Worker, error) {
-	if cfg.Stretch == 0 {
-		cfg.Stretch = defaultStretch
+	if cfg.Interval == 0 {
+		cfg.Interval = defaultInterval
 		if cfg.Length > 0 {
-			cfg.Stretch = min(defaultStretch, cfg.Length)
+			cfg.Interval = min(defaultInterval, cfg.Length)
 		}
 	}
 	s, err := openShelf(cfg.Dir, cfg.Quota, cfg.Reserve, cfg.MaxAge)
@@ -320,7 +320,7 @@ type session struct {
 // due fetches a stretch if it is time, and ends the recording if it is long enough.
 func (s *session) due(ctx context.Context) {
 	now := time.Now()
-	if now.Sub(s.asked) < s.worker.cfg.Stretch {
+	if now.Sub(s.asked) < s.worker.cfg.Interval {
 		return
 	}
 	if s.worker.cfg.Length == 0 && s.worker.think == nil {

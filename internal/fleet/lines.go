@@ -154,7 +154,7 @@ func (r *roomy) Write(b []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
-	if r.since += len(b); r.since > stretchBytes/2 {
+	if r.since += len(b); r.since > intervalBytes/2 {
 		r.since = 0
 		if err := r.shelf.room(); err != nil {
 			return 0, err

@@ -134,7 +134,7 @@ func TestLinesStopped(t *testing.T) {
 
 // TestLinesMakeRoom: lines that need more than there is make room as they are written, and end where there is none.
 func TestLinesMakeRoom(t *testing.T) {
-	s := open(t, 2*stretchBytes, 0, 0)
+	s := open(t, 2*intervalBytes, 0, 0)
 	old, name := made(t, s, 1, 10), made(t, s, 2, 10)
 	l := newLiner(t, s)
 	failed := error(nil)
@@ -145,7 +145,7 @@ func TestLinesMakeRoom(t *testing.T) {
 		for i := range random { // that it cannot be compressed
 			random[i] = byte(i*i>>3 ^ i*2654435761>>7)
 		}
-		for i := range 2 * stretchBytes >> 20 {
+		for i := range 2 * intervalBytes >> 20 {
 			random[i] ^= 0xff
 			for k := range random {
 				random[k] += random[(k*31+i)%len(random)]

@@ -89,12 +89,12 @@ func openShelf(dir string, quota, reserve int64, maxAge time.Duration) (*shelf, 
 const lockTime = finishTime + 4*time.Second
 
 // lock makes sure that this process alone writes recordings here, until it ends. From then on it keeps the journal.
-func (s *shelf) lock(patience time.Duration) error {
+func (s *shelf) lock(timeout time.Duration) error {
 	f, err := os.OpenFile(filepath.Join(s.dir, ".lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("keeping recordings: %w", err)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(timeout); ; time.Sleep(50 * time.Millisecond) {
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			s.held = f
 			return s.journal.load(filepath.Join(s.dir, journalName))
@@ -255,7 +255,7 @@ func (s *shelf) room() error {
 			return err
 		}
 		bytes, _ := s.size()
-		if bytes+stretchBytes <= s.quota && free >= s.reserve+stretchBytes {
+		if bytes+intervalBytes <= s.quota && free >= s.reserve+intervalBytes {
 			return nil
 		}
 		if !s.deleteOldest() {
@@ -264,8 +264,8 @@ func (s *shelf) room() error {
 	}
 }
 
-// stretchBytes is what a stretch takes on the disk at most, about: 10 s of 150,000 events/s are 20 MB.
-const stretchBytes = 32 << 20
+// intervalBytes is what a stretch takes on the disk at most, about: 10 s of 150,000 events/s are 20 MB.
+const intervalBytes = 32 << 20
 
 // free returns how many bytes the file system has for us.
 func (s *shelf) free() (int64, error) {

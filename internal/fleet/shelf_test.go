@@ -58,7 +58,7 @@ func open(t *testing.T, quota, reserve int64, maxAge time.Duration) *shelf {
 // Room for a stretch is made before it is written: the oldest go, but one that is being read, and nothing that is no
 // recording.
 func TestQuota(t *testing.T) {
-	s := open(t, stretchBytes+5<<19, 0, 0)
+	s := open(t, intervalBytes+5<<19, 0, 0)
 	for _, n := range []string{"1.isc", "2.isc", "3.isc", "4.isc", partial + "5.isc", "notes"} {
 		put(t, s.dir, n, 1<<20, 0)
 	}
@@ -74,7 +74,7 @@ func TestQuota(t *testing.T) {
 		t.Errorf("%d deletions are counted, want 3", n)
 	}
 	release()
-	s.quota = stretchBytes - 1
+	s.quota = intervalBytes - 1
 	if err := s.room(); !errors.Is(err, errFull) || len(names(t, s.dir)) != 2 {
 		t.Errorf("%v, left %v: want no room, and all but the partial one deleted", err, names(t, s.dir))
 	}

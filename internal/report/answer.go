@@ -28,7 +28,7 @@ func addAnswer(d *document.Document, m *Model, ascii bool) {
 	if list := reasons(&m.Diagnosis); len(list) > 0 {
 		d.Add(list)
 	}
-	for _, why := range []string{empty(m), blindText(m)} {
+	for _, why := range []string{empty(m), gpuUnobservedText(m)} {
 		if why != "" {
 			d.Add(document.Paragraph(why))
 		}
@@ -89,8 +89,8 @@ func reasons(g *diagnose.Diagnosis) document.Bullets {
 	return out
 }
 
-// blind reports why nobody recorded what the GPU did, "" where somebody did or where there was nothing to record.
-func blind(m *Model) string {
+// gpuUnobserved reports why nobody recorded what the GPU did; "" if somebody did or there was nothing to record.
+func gpuUnobserved(m *Model) string {
 	switch {
 	case m.State != stateCalls:
 		return ""
@@ -102,10 +102,10 @@ func blind(m *Model) string {
 	return ""
 }
 
-// blindText reports what cannot be known without GPU records. Where that is why there is no verdict, the reason
+// gpuUnobservedText reports what cannot be known without GPU records. Where that is why there is no verdict, the reason
 // stands there already.
-func blindText(m *Model) string {
-	why := blind(m)
+func gpuUnobservedText(m *Model) string {
+	why := gpuUnobserved(m)
 	switch {
 	case why == "":
 		return ""
@@ -214,7 +214,7 @@ func latencyText(m *Model) string {
 			format.Span(t.P50),
 		)
 	}
-	if n := unasked(&m.Diagnosis); n >= noted && !it.Named {
+	if n := unasked(&m.Diagnosis); n >= minUnaskedShare && !it.Named {
 		s += fmt.Sprintf("; the time in which it waited for something to do is part of it (%s)", format.Percent(n))
 		if each, ok := perIteration(m); ok {
 			s += fmt.Sprintf(", without which it is %s on average", format.Span(uint64((1-n)*each)))
@@ -231,9 +231,9 @@ func meanText(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-// noted is the share of an iteration from which on it is said that nobody asked for anything: less does not change what
-// a latency means.
-const noted = 0.1
+// minUnaskedShare is the share of an iteration in which nobody asked for anything that a report mentions: less does not
+// change what a latency means.
+const minUnaskedShare = 0.1
 
 // unasked returns the share of the time in which nobody asked for anything.
 func unasked(g *diagnose.Diagnosis) float64 {

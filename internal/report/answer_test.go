@@ -177,7 +177,7 @@ func TestWithoutGPURecordsNothingIsClaimedOfIt(t *testing.T) {
 		if !ofMainThread(m) {
 			continue
 		}
-		if blind(m) != "" && !strings.Contains(string(text(t, m, TextOptions{})), "Nobody can say whether") {
+		if gpuUnobserved(m) != "" && !strings.Contains(string(text(t, m, TextOptions{})), "Nobody can say whether") {
 			t.Errorf("%s does not say what cannot be known", sc.name)
 		}
 		for _, s := range append([]string{m.Diagnosis.Headline}, titlesOf(m.Diagnosis.Findings)...) {

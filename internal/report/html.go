@@ -42,7 +42,7 @@ func htmlInput(m *Model) html.Input {
 	if each, ok := perIteration(m); ok {
 		in.Iteration = uint64(each)
 	}
-	for _, why := range []string{empty(m), blindText(m)} {
+	for _, why := range []string{empty(m), gpuUnobservedText(m)} {
 		if why != "" {
 			in.Notes = append(in.Notes, why)
 		}

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// mostReruns is the number of failed tests above which nothing is run again: so many failures have one cause.
-const mostReruns = 6
+// maxReruns is the number of failed tests above which nothing is run again: so many failures have one cause.
+const maxReruns = 6
 
 // neverRerun finds what is a failure however rarely it comes: a data race, a crash, and harm to a watched process.
 // Those words stand in the output of a test, or of the victims and daemons that it started.
@@ -28,7 +28,7 @@ type failure struct {
 // failures. The command is that of follow, with arguments for `go test` behind it. What passed is listed by the
 // summary: a test that depends on the pace of its machine is to be mended.
 func (t *tally) rerun(times int, log io.Writer) {
-	if times == 0 || len(t.failedTests) == 0 || len(t.failedTests) > mostReruns || t.failed > len(t.failedTests) {
+	if times == 0 || len(t.failedTests) == 0 || len(t.failedTests) > maxReruns || t.failed > len(t.failedTests) {
 		return
 	}
 	for _, f := range t.failedTests {

@@ -31,11 +31,11 @@ import (
 
 // Times of one slice of a comparison.
 const (
-	costSlice    = 150 * time.Millisecond
-	costSettle   = 30 * time.Millisecond // after a source was switched, not counted
-	costWarm     = 1500 * time.Millisecond
-	costPatience = 20   // times a slice
-	costBudget   = 0.02 // of the daemon's default
+	costSlice     = 150 * time.Millisecond
+	costSettle    = 30 * time.Millisecond // after a source was switched, not counted
+	costWarm      = 1500 * time.Millisecond
+	costMaxSlices = 20   // times a slice
+	costBudget    = 0.02 // of the daemon's default
 )
 
 // steadyLoad is a program that makes the same step again and again (testdata/steady.c).
@@ -326,7 +326,7 @@ func (s *steady) pace(ctx context.Context, d time.Duration) (float64, error) {
 	var n uint64
 	var took time.Duration
 	from, ran := s.steps(), cpuOf(s.cmd.Process.Pid)
-	for range costPatience { // a busy machine lets it run later
+	for range costMaxSlices { // a busy machine lets it run later
 		if err := rest(ctx, d); err != nil {
 			return 0, err
 		}

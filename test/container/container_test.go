@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	patience = 60 * time.Second
-	podA     = "11111111-2222-3333-4444-555555555555"
-	podB     = "99999999-2222-3333-4444-555555555555"
-	serverID = 1000 // uid and gid that servers run as
+	testTimeout = 60 * time.Second
+	podA        = "11111111-2222-3333-4444-555555555555"
+	podB        = "99999999-2222-3333-4444-555555555555"
+	serverID    = 1000 // uid and gid that servers run as
 )
 
 // runtime is a containerd of this test's own.
@@ -123,9 +123,9 @@ func (r *runtime) copy(from, root, to string) {
 
 func (r *runtime) wait(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			r.t.Fatalf("waited %v for %s", patience, what)
+			r.t.Fatalf("waited %v for %s", testTimeout, what)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (r *runtime) run(id, root string, s spec) int {
 		_, _ = r.ctr("task", "kill", "--signal", "SIGKILL", id)
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			_ = cmd.Process.Kill()
 		}
 		if r.t.Failed() {

@@ -172,7 +172,7 @@ func (b *bench) watch(t *testing.T, p *party) *watching {
 // take records, again while the program got no CPU to use the GPU; quota is for how many ns of it the program's quota
 // was used up.
 func (w *watching) take() (rec *recording.Recording, quota uint64) {
-	for end := time.Now().Add(watch.Patience); ; {
+	for end := time.Now().Add(watch.Timeout); ; {
 		before, began := w.p.quota.throttled(), time.Now()
 		rec = w.daemon.Recording(w.p.v.PID, w.asked)
 		quota = uint64(
@@ -206,7 +206,7 @@ func (b *bench) start(t *testing.T, l *lane, s *scenario, plans string) *cudasim
 	}
 	libraries := b.paths.LibraryPath(cudasim.Shape580) + ":" + b.programs
 	v := cudasim.Start(t, cudasim.Options{
-		Program: program, NoReady: true, Timeout: watch.Patience, Level: b.truth,
+		Program: program, NoReady: true, Timeout: watch.Timeout, Level: b.truth,
 		Env: append(env, "LD_LIBRARY_PATH="+libraries),
 	})
 	v.Send(

@@ -169,7 +169,7 @@ func TestPartsOfAGPU(t *testing.T) {
 			d := startDaemon(t, v.PID, "--gpu", "continuous")
 			rec := d.fetch(v.PID)
 			few := func(pid int) bool { return len(kernelsIn(rec, pid, "counted")) < 20 }
-			for end := time.Now().Add(patience); time.Now().Before(end) &&
+			for end := time.Now().Add(testTimeout); time.Now().Before(end) &&
 				slices.ContainsFunc(pids, few); rec = d.fetch(v.PID) {
 				sleep(50)
 			}

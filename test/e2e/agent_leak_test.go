@@ -20,7 +20,7 @@ func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
 		"until { launch 20 kernel=k_us5; sync; sleep 1ms }",
 	)
 	d := startDaemon(t, v.PID, inWindows("60ms", "1s", "--overhead-budget", "0")...)
-	for end := time.Now().Add(3 * patience); agentIn(d.fetch(v.PID), v.PID).State != "dormant"; sleep(100) {
+	for end := time.Now().Add(3 * testTimeout); agentIn(d.fetch(v.PID), v.PID).State != "dormant"; sleep(100) {
 		if time.Now().After(end) {
 			break // waitAgent says what it is
 		}

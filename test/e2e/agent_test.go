@@ -159,12 +159,12 @@ func agentIn(rec *recording.Recording, pid int) recording.Agent {
 func (d *daemon) waitAgent(pid int, state string) recording.Agent {
 	d.t.Helper()
 	var a recording.Agent
-	for end := time.Now().Add(patience); ; sleep(20) {
+	for end := time.Now().Add(testTimeout); ; sleep(20) {
 		if a = agentIn(d.fetch(pid), pid); a.State == state {
 			return a
 		}
 		if time.Now().After(end) {
-			d.t.Fatalf("waited %v for the agent in %d to be %s; it is %+v", patience, pid, state, a)
+			d.t.Fatalf("waited %v for the agent in %d to be %s; it is %+v", testTimeout, pid, state, a)
 		}
 	}
 }
@@ -413,13 +413,13 @@ func equalWindows(t *testing.T, rec *recording.Recording, v *cudasim.Victim, cro
 // waitWindows waits until n windows of pid have ended. After a moment it asks rarely: recordings are large.
 func (d *daemon) waitWindows(pid, n int) *recording.Recording {
 	d.t.Helper()
-	for end, wait := time.Now().Add(patience), 20; ; wait = min(2*wait, 150) {
+	for end, wait := time.Now().Add(testTimeout), 20; ; wait = min(2*wait, 150) {
 		sleep(wait)
 		rec := d.fetch(pid)
 		if got := len(closedWindows(rec, pid)); got >= n {
 			return rec
 		} else if time.Now().After(end) {
-			d.t.Fatalf("waited %v for %d windows; %d have ended: %+v", patience, n, got, rec.Meta.GPU)
+			d.t.Fatalf("waited %v for %d windows; %d have ended: %+v", testTimeout, n, got, rec.Meta.GPU)
 		}
 	}
 }

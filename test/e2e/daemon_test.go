@@ -25,8 +25,8 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
-// patience is how long anything may take on a slow machine before a test gives up.
-const patience = 30 * time.Second
+// testTimeout is how long anything may take on a slow machine before a test gives up.
+const testTimeout = 30 * time.Second
 
 var programs struct {
 	once sync.Once
@@ -152,12 +152,12 @@ func (d *daemon) waitLog(text string) {
 	})
 }
 
-// waitFor polls until ok, and fails the test when patience ends.
+// waitFor polls until ok, and fails the test after testTimeout.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited %v for %s", patience, what)
+			t.Fatalf("waited %v for %s", testTimeout, what)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (d *daemon) exitCode() int {
 			d.t.Fatal(err)
 		}
 		return d.cmd.ProcessState.ExitCode()
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		d.t.Fatalf("inferscoped does not end:\n%s", d.log)
 		return -1
 	}

@@ -135,7 +135,7 @@ func TestRecordingOfATargetThatEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		_ = cmd.Process.Kill()
 		t.Fatal("record goes on although the target has ended")
 	}

@@ -536,7 +536,7 @@ func TestRequestsToOTLP(t *testing.T) {
 // TestOneCommandSendsNothing: OTEL_EXPORTER_OTLP_ENDPOINT is the program's where a command brings a daemon of its own.
 func TestOneCommandSendsNothing(t *testing.T) {
 	needs.Long(t)
-	a := newAlone(t)
+	a := newStandalone(t)
 	var asked atomic.Int64
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	defer receiver.Close()

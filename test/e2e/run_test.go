@@ -77,7 +77,7 @@ func (r *runner) run(args ...string) finished {
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
-	limit := time.AfterFunc(4*patience, func() { _ = cmd.Process.Kill() })
+	limit := time.AfterFunc(4*testTimeout, func() { _ = cmd.Process.Kill() })
 	defer limit.Stop()
 	var exit *exec.ExitError
 	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {

@@ -129,7 +129,7 @@ func keep(t *testing.T, dir, node, address string) {
 	}
 	// A process of its own: it makes itself nice, which would hold for the engines too.
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), keeperEnv+"=1")
+	cmd.Env = append(os.Environ(), fleetWorkerEnv+"=1")
 	cmd.Stderr = os.Stderr
 	feed, err := cmd.StdinPipe()
 	if err != nil {
@@ -162,11 +162,11 @@ func keep(t *testing.T, dir, node, address string) {
 	}
 }
 
-const keeperEnv = "JUDGES_TEST_KEEPER"
+const fleetWorkerEnv = "JUDGES_TEST_KEEPER"
 
 // TestMain is the process that keeps recordings where keep starts it.
 func TestMain(m *testing.M) {
-	if os.Getenv(keeperEnv) == "" {
+	if os.Getenv(fleetWorkerEnv) == "" {
 		os.Exit(m.Run())
 	}
 	err := fleet.RunHelper(os.Stdin, io.Discard, zap.NewNop(), func(w *fleet.Worker, _ string) {

@@ -32,8 +32,8 @@ type nsys struct {
 	dir  string // for what it writes
 }
 
-// patience is how long one step of nsys may take, on a busy machine.
-const patience = 2 * time.Minute
+// testTimeout is how long one step of nsys may take, on a busy machine.
+const testTimeout = 2 * time.Minute
 
 // command makes a command that finds the library that the packages leave to the system (libssh).
 func (n nsys) command(ctx context.Context, program string, args ...string) *exec.Cmd {
@@ -49,7 +49,7 @@ func (n nsys) command(ctx context.Context, program string, args ...string) *exec
 
 func (n nsys) run(program string, args ...string) []byte {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), testTimeout)
 	defer cancel()
 	out, err := n.command(ctx, program, args...).Output()
 	if err != nil {
@@ -86,7 +86,7 @@ func (n nsys) profile(program string, flags ...string) string {
 // record has nsys record, into x.qdstrm, and returns what it said.
 func (n nsys) record(program string, flags ...string) string {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), testTimeout)
 	defer cancel()
 	args := slices.Concat(
 		[]string{"profile", "-d", "2", "--kill", "sigkill", "-t", "nvtx,osrt", "-o", filepath.Join(n.dir, "x")},

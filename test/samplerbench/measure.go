@@ -200,13 +200,13 @@ type sample struct {
 	warm   bool // counts
 }
 
-// patience is how long the unwinder may take to understand a program.
-const patience = 90 * time.Second
+// testTimeout is how long the unwinder may take to understand a program.
+const testTimeout = 90 * time.Second
 
 // warm reports whether the unwinder understands the program, or never will.
 func (r *row) warm(o *options, taken []sample) bool {
 	native := slices.ContainsFunc(taken, func(s sample) bool { return s.origin <= event.Spliced })
-	return native || o.own && len(taken) > 0 || time.Since(r.attached) > patience
+	return native || o.own && len(taken) > 0 || time.Since(r.attached) > testTimeout
 }
 
 // settled reports whether the native unwinder runs, or will not.

@@ -107,7 +107,7 @@ func runScoped(t *testing.T, bin, python, name, steps string) (*report.Model, me
 		"INFERSCOPE_SOCKET="+filepath.Join(dir, "none.sock"),
 		"PYTHONPATH="+programs+":"+filepath.Join(programs, "../../python"),
 	)
-	cmd.WaitDelay = watch.Patience
+	cmd.WaitDelay = watch.Timeout
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	began := time.Now()

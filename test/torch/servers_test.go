@@ -135,7 +135,7 @@ func compareWithClients(t *testing.T, cmd *exec.Cmd, a asked) {
 		for server.Out.Scan() {
 		}
 	}()
-	for end := time.Now().Add(watch.Patience); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(watch.Timeout); ; time.Sleep(200 * time.Millisecond) {
 		if _, err = request(a); err == nil {
 			break
 		}
@@ -248,8 +248,8 @@ func parse(data []byte, arrivals []arrival) (out answer, err error) {
 	return out, nil
 }
 
-// alone reports whether a part was read without another one.
-func alone(parts []arrival, i int) bool {
+// readAlone reports whether a part was read without another one.
+func readAlone(parts []arrival, i int) bool {
 	return (i == 0 || parts[i-1].end != parts[i].end) && (i == len(parts)-1 || parts[i+1].end != parts[i].end)
 }
 
@@ -329,13 +329,13 @@ func compare(t *testing.T, rec *recording.Recording, streams int, clients []answ
 				last := c.tokens[i-1]
 				ownGaps = append(ownGaps, math.Abs(float64(token.read-last.read)-float64(at[i]-at[i-1])))
 				// Parts that were read at once have the time of the last packet.
-				if alone(c.tokens, i-1) && alone(c.tokens, i) {
+				if readAlone(c.tokens, i-1) && readAlone(c.tokens, i) {
 					kernelGaps = append(kernelGaps, math.Abs(float64(token.kernel-last.kernel)-float64(at[i]-at[i-1])))
 				}
 			}
 		}
 		own = append(own, float64(c.tokens[0].read)-float64(at[0]))
-		if alone(c.tokens, 0) {
+		if readAlone(c.tokens, 0) {
 			kernel = append(kernel, math.Abs(float64(c.tokens[0].kernel)-float64(at[0])))
 		}
 		ttft = append(ttft, float64(r.TTFT()))

@@ -19,9 +19,9 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
-// Patience is how long anything may take on a slow and busy machine before a test gives up. The verifier alone takes
+// Timeout is how long anything may take on a slow and busy machine before a test gives up. The verifier alone takes
 // the unwinder's programs seconds there, and reading the tables of a PyTorch as many more.
-const Patience = 120 * time.Second
+const Timeout = 120 * time.Second
 
 // NeedRoot skips a test that cannot run without root.
 func NeedRoot(t testing.TB) {
@@ -109,17 +109,17 @@ func (d *Daemon) cleanup() {
 	_ = d.log.Close()
 }
 
-// Until waits until ok, and fails the test where the daemon ends or patience does.
+// Until waits until ok, and fails the test if the daemon ends or after Timeout.
 func (d *Daemon) Until(what string, ok func() bool) {
 	d.t.Helper()
-	for end := time.Now().Add(Patience); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(Timeout); !ok(); time.Sleep(20 * time.Millisecond) {
 		select {
 		case err := <-d.done:
 			d.t.Fatalf("inferscoped ended (%v) while the test waited for %s:\n%s", err, what, d.said())
 		default:
 		}
 		if time.Now().After(end) {
-			d.t.Fatalf("waited %v for %s", Patience, what)
+			d.t.Fatalf("waited %v for %s", Timeout, what)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (d *Daemon) Stop() {
 		if err != nil && !errors.As(err, &exit) || d.cmd.ProcessState.ExitCode() != 0 {
 			d.t.Fatalf("inferscoped ended with %v:\n%s", d.cmd.ProcessState, d.said())
 		}
-	case <-time.After(Patience):
+	case <-time.After(Timeout):
 		d.t.Fatalf("inferscoped does not end:\n%s", d.said())
 	}
 }

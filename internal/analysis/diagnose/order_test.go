@@ -127,7 +127,7 @@ func TestSmallShares(t *testing.T) {
 // TestTies: of what costs and wins back as much, what is surer comes first, else what takes less to change.
 func TestTies(t *testing.T) {
 	for _, c := range []struct {
-		sure gap.Sureness
+		sure gap.Confidence
 		want string
 	}{{gap.Seen, "sleep python-work"}, {gap.Inferred, "python-work sleep"}} {
 		s := newScene(t)

@@ -76,7 +76,7 @@ func TestAlwaysBeatsWindows(t *testing.T) {
 func TestPlainCause(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		sure gap.Sureness
+		sure gap.Confidence
 		want diagnose.Verdict
 	}{{"seen", gap.Seen, diagnose.CPUBound}, {"guessed", gap.Guessed, diagnose.NotEnough}} {
 		s := newScene(t)

@@ -35,7 +35,7 @@ func (w *walker) elsewhere(activity, device int32) bool { return w.deviceOf(acti
 // otherGPU returns until when a call waited for another GPU than that of the gap; 0 where it did not.
 func (w *walker) otherGPU(op int32) uint64 {
 	i, ok := w.syncAt[op]
-	if !ok || w.blind {
+	if !ok || w.unobservable {
 		return 0
 	}
 	if s := &w.t.Syncs[i]; w.elsewhere(s.Activity, w.device) {

@@ -22,10 +22,10 @@ type walker struct {
 	stacks       *stacks
 	sockets      sockets
 	futexes      futexes
-	deal         attributor
+	attribution  attributor
 	sums         sums
 	chain        []link
-	floor        Sureness // of all steps of this gap
+	floor        Confidence // of all steps of this gap
 	launchThread []*thread
 	device       int32             // of this gap, index into Timeline.Devices
 	syncAt       map[int32]int32   // by outermost op: index into Timeline.Syncs; nil: there is one GPU
@@ -34,7 +34,7 @@ type walker struct {
 	near         int32             // the thread of the last call that was asked about, index into Timeline.Threads
 	first        int               // its first step
 	unlimited    bool              // the cgroup's quota held nobody back: its counter stood still
-	blind        bool              // what GPUs do was not seen, so that a wait for one says nothing
+	unobservable bool              // what GPUs do was not seen, so that a wait for one says nothing
 	capturing    bool              // some function begins the capture of a graph
 	throttled    map[int32]bool    // waits for a CPU that the quota explains, by event
 	compiler     map[uint32]bool   // processes that compile, whatever their frames say
@@ -61,7 +61,7 @@ func New(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
 func Start(t *timeline.Timeline, scheduled []threads.Thread) *Walk {
 	w := newWalker(t, scheduled)
 	w.out.Covered, w.out.by = Covered(t), w
-	w.blind = !slices.ContainsFunc(w.out.Covered, func(s timeline.Spans) bool { return len(s) > 0 })
+	w.unobservable = !slices.ContainsFunc(w.out.Covered, func(s timeline.Spans) bool { return len(s) > 0 })
 	return w.out
 }
 
@@ -73,23 +73,23 @@ func (w *Walk) Find(in timeline.Span) {
 	}
 	w.Gaps, w.Steps, w.Main, w.in, w.found = nil, nil, nil, in, true
 	x := w.by
-	x.deal, x.sums = newAttributor(), newSums(len(x.threads))
+	x.attribution, x.sums = newAttributor(), newSums(len(x.threads))
 	find(w.t, w.Covered, func(g *Gap) bool {
 		th, op := x.gap(g)
 		x.keep(g, th, op)
 		return true
 	})
 	x.main()
-	x.deal.resolve(x)
+	x.attribution.resolve(x)
 	w.merge()
-	w.Plain, x.deal, x.sums = x.sums.list, attributor{}, sums{}
+	w.Plain, x.attribution, x.sums = x.sums.list, attributor{}, sums{}
 }
 
 func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 	w := &walker{
 		t: t, out: &Walk{t: t}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
 		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU),
-		deal: newAttributor(), compiler: compilers(t.Rec),
+		attribution: newAttributor(), compiler: compilers(t.Rec),
 	}
 	for i := range w.classes {
 		w.classes[i] = classify(&t.Rec.Meta.Functions[i])

@@ -148,7 +148,8 @@ func (w *walker) goesBack(op int32) bool {
 // copyCause is why the GPU runs nothing while a thread is in a copy.
 func (w *walker) copyCause(op int32) cause.ID {
 	switch known := w.copied(op); {
-	case w.blind && known == 0 && !w.holds(op) && w.t.Ops[op].Dur > slowLaunch: // it held its caller: its memory is pageable, or its queue is full
+	case w.unobservable && known == 0 && !w.holds(op) && w.t.Ops[op].Dur > slowLaunch:
+		// The call blocked: its memory is pageable, or its queue is full.
 		if w.goesBack(op) {
 			return cause.HostSync // until all that was launched before is done
 		}
@@ -188,7 +189,7 @@ const slowLaunch = 100_000
 const slowQuery = 1_000_000
 
 // callCause is why the GPU runs nothing while a thread is in a call, and how that is known.
-func (w *walker) callCause(op int32) (cause.ID, Sureness) {
+func (w *walker) callCause(op int32) (cause.ID, Confidence) {
 	o := &w.t.Ops[op]
 	switch w.classes[o.Func].kind {
 	case syncCall:

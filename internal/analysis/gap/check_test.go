@@ -52,7 +52,7 @@ func check(t *timeline.Timeline, w *Walk) error {
 		return fmt.Errorf("%d steps are in no gap", len(w.Steps)-int(next))
 	}
 	for d := range t.Devices {
-		if err := apart(t, w, d, idle[d]); err != nil {
+		if err := checkIdle(t, w, d, idle[d]); err != nil {
 			return fmt.Errorf("device %d: %w", d, err)
 		}
 	}
@@ -95,8 +95,8 @@ func plainSums(t *timeline.Timeline, w *Walk) []Sum {
 	return out
 }
 
-// apart holds that idle time is what of the covered time no activity covers.
-func apart(t *timeline.Timeline, w *Walk, d int, idle []timeline.Span) error {
+// checkIdle holds that idle time is what of the covered time no activity covers.
+func checkIdle(t *timeline.Timeline, w *Walk, d int, idle []timeline.Span) error {
 	var busy []timeline.Span
 	for i := t.Devices[d].First; i < t.Devices[d].Last; i++ {
 		busy = append(busy, timeline.Span{From: t.Activities[i].Start, To: t.Activities[i].End})

@@ -12,8 +12,8 @@ func (w *Walk) Did(pid, tid uint32, from, to uint64) []Step {
 	if th == nil || from >= to {
 		return nil
 	}
-	x.out, x.deal, x.chain, x.floor, x.first = &Walk{t: w.t}, newAttributor(), nil, Seen, 0
+	x.out, x.attribution, x.chain, x.floor, x.first = &Walk{t: w.t}, newAttributor(), nil, Seen, 0
 	x.explain(th, from, to)
-	x.deal.resolve(&x)
+	x.attribution.resolve(&x)
 	return x.out.Steps
 }

@@ -36,15 +36,15 @@ func called(t *timeline.Timeline, covered []timeline.Spans) []timeline.Spans {
 	return out
 }
 
-// mostPaused is the share of a recording up to which pauses of a source are left out. Of one that was off for longer,
-// what is left says less than the GPU's side does for all of the time.
-const mostPaused = 0.5
+// maxPausedShare is the share of a recording up to which pauses of a source are left out. If a source was off for
+// longer, what is left says less than the GPU's side does about all of the time.
+const maxPausedShare = 0.5
 
 // pausedOf returns when sources were off, or reduced to measure what they cost, that say what threads did.
 func pausedOf(t *timeline.Timeline) timeline.Spans {
 	var out timeline.Spans
 	for _, source := range []string{recording.SchedulingSource, recording.SamplesSource} {
-		if of := pausesOf(t, source); float64(of.Total()) <= mostPaused*float64(t.To-t.From) {
+		if of := pausesOf(t, source); float64(of.Total()) <= maxPausedShare*float64(t.To-t.From) {
 			out = append(out, of...)
 		}
 	}

@@ -92,7 +92,7 @@ func (w *walker) nearest(th *thread, ts uint64) *event.Event {
 		if iv.State != threads.Blocked || iv.Reason != threads.Futex || iv.Wait < 0 {
 			continue
 		}
-		d := min(apartFrom(iv.From, ts), apartFrom(iv.To, ts))
+		d := min(distance(iv.From, ts), distance(iv.To, ts))
 		if d < least {
 			best, least = &w.t.Rec.Events[iv.Wait], d
 		}
@@ -100,7 +100,7 @@ func (w *walker) nearest(th *thread, ts uint64) *event.Event {
 	return best
 }
 
-func apartFrom(a, b uint64) uint64 { return max(a, b) - min(a, b) }
+func distance(a, b uint64) uint64 { return max(a, b) - min(a, b) }
 
 func (w *walker) vote(th *thread, f futex, c cause.ID, stack uint64) {
 	b := w.futexes.byAddress[f]
@@ -118,7 +118,7 @@ func (w *walker) vote(th *thread, f futex, c cause.ID, stack uint64) {
 
 // inFutexOf returns what a wait in a futex was for, and a stack that shows it; own is that of this wait. Where other
 // stacks show the same futex, most of all decide: a few of each lack the frame that says what it is.
-func (w *walker) inFutexOf(th *thread, wait int32, own uint64) (cause.ID, Sureness, uint64) {
+func (w *walker) inFutexOf(th *thread, wait int32, own uint64) (cause.ID, Confidence, uint64) {
 	shows := own != 0 && w.stacks.hasCallers(own)
 	if b := w.futexes.byAddress[futexAt(&w.t.Rec.Events[wait])]; b != nil {
 		c, stack := b.result()

@@ -29,7 +29,7 @@ type Step struct {
 	From, To uint64 // ns, CLOCK_MONOTONIC
 	// Cause is why. Of Worker, Lock and GIL, Inner is what the one did that was waited for.
 	Cause, Inner cause.ID
-	Sure         Sureness
+	Sure         Confidence
 	PID, TID     uint32 // the thread whose doing it was: at the end of the chain of wakers; 0: nobody's
 	// Waiter is the thread that would have launched, where that is another one.
 	WaiterPID, WaiterTID uint32
@@ -38,14 +38,14 @@ type Step struct {
 	Wait                 int32  // the event of the wait that it was spent in, index into Recording.Events; None
 }
 
-// Sureness describes how the cause of a step is known.
-type Sureness uint8
+// Confidence describes how the cause of a step is known.
+type Confidence uint8
 
 // The ways, the best first.
 const (
-	Seen     Sureness = iota // by an event of its own: a call, a wait, a sample in the step
-	Inferred                 // from what the samples say of the steps like it
-	Guessed                  // from nothing but what is left
+	Seen     Confidence = iota // by an event of its own: a call, a wait, a sample in the step
+	Inferred                   // from what the samples say of the steps like it
+	Guessed                    // from nothing but what is left
 )
 
 // Walk is all gaps of a recording with their steps; All returns them.

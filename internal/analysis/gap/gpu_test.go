@@ -483,7 +483,7 @@ func TestMain(t *testing.T) {
 		t.Fatalf("main %+v, gaps %v", w.Main, w.Gaps)
 	}
 	if sums := w.sums(); sums[cause.Sleep] != 400*ms || sums[cause.NativeWork] < 590*ms ||
-		sums[cause.HostSync] > maxPace {
+		sums[cause.HostSync] > maxLaunchInterval {
 		t.Errorf("sums %v: want sleep, native work, and no accusation of what waits for a GPU that was not seen", sums)
 	}
 }

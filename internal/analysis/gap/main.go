@@ -9,7 +9,7 @@ type Alone struct {
 
 // main walks the main thread where no device was seen.
 func (w *walker) main() {
-	if !w.blind {
+	if !w.unobservable {
 		return
 	}
 	pid := w.t.Rec.Meta.Target

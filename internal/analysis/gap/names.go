@@ -27,7 +27,7 @@ func NewNames(t *timeline.Timeline, scheduled []threads.Thread, in timeline.Span
 // at a time.
 func (w *Walk) Names(in timeline.Span) *Names {
 	x := *w.by
-	x.out, x.deal, x.chain, x.floor, x.blind = &Walk{t: w.t}, newAttributor(), nil, Seen, false
+	x.out, x.attribution, x.chain, x.floor, x.unobservable = &Walk{t: w.t}, newAttributor(), nil, Seen, false
 	return newNames(&x, in)
 }
 
@@ -39,7 +39,7 @@ func newNames(w *walker, in timeline.Span) *Names {
 		w.runs(th, in)
 		n.lists[i].last = len(w.out.Steps)
 	}
-	w.deal.resolve(w)
+	w.attribution.resolve(w)
 	return n
 }
 
@@ -75,7 +75,7 @@ func (w *walker) runsBetween(th *thread, next int, from, to uint64) {
 func (n *Names) Running(
 	pid, tid uint32,
 	from, to uint64,
-	yield func(to uint64, c cause.ID, stack uint64, sure Sureness),
+	yield func(to uint64, c cause.ID, stack uint64, sure Confidence),
 ) {
 	i, ok := n.w.byKey[key{pid, tid}]
 	if !ok {
@@ -99,7 +99,7 @@ func (n *Names) Running(
 }
 
 // Blocked names a wait of a thread by itself, whoever ended it, with a stack that shows it.
-func (n *Names) Blocked(iv *threads.Interval) (c cause.ID, stack uint64, sure Sureness) {
+func (n *Names) Blocked(iv *threads.Interval) (c cause.ID, stack uint64, sure Confidence) {
 	th := n.owner(iv)
 	if th == nil {
 		return cause.Unknown, 0, Guessed
@@ -128,7 +128,7 @@ func (n *Names) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) {
 }
 
 // Runnable names a time in which a thread had no CPU: NoCPU or Throttled.
-func (n *Names) Runnable(iv *threads.Interval) (cause.ID, Sureness) {
+func (n *Names) Runnable(iv *threads.Interval) (cause.ID, Confidence) {
 	c, d := n.w.withoutCPU(iv)
 	return c, d.sure
 }
@@ -150,7 +150,7 @@ func (n *Names) Ousted(iv *threads.Interval) (pid, tid uint32, ok bool) {
 func (n *Names) WakingUp(iv *threads.Interval) bool { return n.w.waking(iv) }
 
 // Call names the time that a thread spends in a call, by index of its outermost op.
-func (n *Names) Call(op int32) (cause.ID, Sureness) {
+func (n *Names) Call(op int32) (cause.ID, Confidence) {
 	if n.w.owners[n.w.t.ThreadOf(op)].capturing(n.w.t.Ops[op].Start) {
 		return cause.Compilation, Seen
 	}

@@ -366,7 +366,7 @@ func TestWaits(t *testing.T) {
 		})
 	}
 	// Who polls nothing that is connected to anybody is woken by a timer's interrupt; without one it is a guess.
-	for flags, want := range map[event.Flags]Sureness{event.FromIRQ: Inferred, 0: Guessed} {
+	for flags, want := range map[event.Flags]Confidence{event.FromIRQ: Inferred, 0: Guessed} {
 		off := irq(sysPoll)
 		off.Flags = flags
 		steps := frame().off(off).sampled(leader, user).want(t, map[cause.ID]uint64{
@@ -473,7 +473,7 @@ func TestCalls(t *testing.T) {
 			}
 			s.sampled(leader, user)
 			_, w := s.build(t)
-			if got := w.sums()[c.want]; got < 18*ms || got > 18*ms+drained+launched+maxPace {
+			if got := w.sums()[c.want]; got < 18*ms || got > 18*ms+drained+launched+maxLaunchInterval {
 				t.Errorf("%s took %d ns, want 18 ms and what is always there", c.want, got)
 			}
 		})

@@ -168,7 +168,7 @@ func of(t *testing.T, steps []Step, id cause.ID) Step {
 // The parts of the gap of frame that are the same whatever the thread does: the return of the synchronization
 // and what is granted after it, and the launch.
 const (
-	drained  = 10*us + maxPace
+	drained  = 10*us + maxLaunchInterval
 	launched = 10 * us
 	middle   = 19_900*us - drained - launched // what is left between them
 )

@@ -79,7 +79,7 @@ func roleCalls(arch string) map[uint16]recording.Role {
 
 // cause explains a wait for a message that no thread of the target sent. Of a poll it is not known which of
 // its descriptors it was for: a process that others connect to is taken to wait for them.
-func (s *sockets) cause(e *event.Event, why threads.Reason) (cause.ID, Sureness) {
+func (s *sockets) cause(e *event.Event, why threads.Reason) (cause.ID, Confidence) {
 	role := s.role(e, why)
 	serves, asks := s.serve[e.PID], s.ask[e.PID]
 	switch {

@@ -13,15 +13,15 @@ type key struct{ pid, tid uint32 }
 // thread is all that is known of one thread.
 type thread struct {
 	key
-	index     int32
-	recorder  bool // it is there because the program is watched
-	ops       calls
-	intervals []threads.Interval // nil: scheduling was not recorded, or not of this thread
-	samples   []sample           // when the thread ran, by time
-	traced    []sample           // where it was from then on, by time: of imported recordings
-	stacks    *threads.Stacks    // of its waits
-	pace      uint64             // ns: see paceOf
-	captures  []capture          // by time; nil: none
+	index          int32
+	recorder       bool // it is there because the program is watched
+	ops            calls
+	intervals      []threads.Interval // nil: scheduling was not recorded, or not of this thread
+	samples        []sample           // when the thread ran, by time
+	traced         []sample           // where it was from then on, by time: of imported recordings
+	stacks         *threads.Stacks    // of its waits
+	launchInterval uint64             // ns: see launchInterval
+	captures       []capture          // by time; nil: none
 
 	// Where the last search ended: neighbouring gaps are neighbours here too.
 	opAt, intervalAt, sampleAt int
@@ -53,7 +53,7 @@ func (w *walker) gather(scheduled []threads.Thread) {
 	for _, th := range w.threads {
 		th.ops.sort(byStart)
 		th.stacks = w.waits.Stacks(th.pid, th.tid)
-		th.pace = w.paceOf(&th.ops)
+		th.launchInterval = w.launchInterval(&th.ops)
 		th.captures = w.capturesOf(&th.ops)
 	}
 }
@@ -117,18 +117,18 @@ func (w *walker) give(all []threads.Sample, list func(th *thread) *[]sample) {
 	}
 }
 
-// maxPace is the time that a framework is granted from one launch to the next, ns: PyTorch's eager
+// maxLaunchInterval is the time that a framework is granted from one launch to the next, ns: PyTorch's eager
 // mode launches every 22 µs (45,000 a second, H200), and half as fast on a slow host.
-const maxPace = 50_000
+const maxLaunchInterval = 50_000
 
-// paceBin is the width of a bin of paceOf's histogram, ns.
-const paceBin = 250
+// launchIntervalBin is the width of a bin of launchInterval's histogram, ns.
+const launchIntervalBin = 250
 
-// paceOf returns how long a thread takes from one launch to the next where nothing makes it wait
-// between them: the median, at most maxPace. That much after a synchronization is what launching takes, and not
-// yet work of the program.
-func (w *walker) paceOf(ops *calls) uint64 {
-	var bins [maxPace/paceBin + 1]uint32
+// launchInterval returns how long a thread takes from one launch to the next where nothing makes it wait
+// between them: the median, at most maxLaunchInterval. That much time after a synchronization is launching, not work of
+// the program.
+func (w *walker) launchInterval(ops *calls) uint64 {
+	var bins [maxLaunchInterval/launchIntervalBin + 1]uint32
 	pairs, last := uint32(0), None
 	for k := range ops.count {
 		i := ops.at(k)
@@ -136,7 +136,7 @@ func (w *walker) paceOf(ops *calls) uint64 {
 		switch w.classes[o.Func].kind {
 		case launchCall:
 			if last != None {
-				bins[min((o.Start-w.t.Ops[last].Start)/paceBin, maxPace/paceBin)]++
+				bins[min((o.Start-w.t.Ops[last].Start)/launchIntervalBin, maxLaunchInterval/launchIntervalBin)]++
 				pairs++
 			}
 			last = i
@@ -148,10 +148,10 @@ func (w *walker) paceOf(ops *calls) uint64 {
 	sum := uint32(0)
 	for i, n := range bins {
 		if sum += n; 2*uint64(sum) >= uint64(pairs) && pairs > 0 {
-			return min(uint64(i+1)*paceBin, maxPace)
+			return min(uint64(i+1)*launchIntervalBin, maxLaunchInterval)
 		}
 	}
-	return maxPace
+	return maxLaunchInterval
 }
 
 // opFrom returns the place of the first call in th.ops that ends after a time.

@@ -40,7 +40,7 @@ func (w *walker) inCall(th *thread, op int32, from, to uint64) {
 	}
 	c, sure := w.callCause(op)
 	slow := sure == Inferred
-	if w.blind && c == cause.HostSync {
+	if w.unobservable && c == cause.HostSync {
 		c, sure = cause.Unknown, Guessed
 	}
 	if until := min(to, w.otherGPU(op)); until > from {
@@ -118,13 +118,13 @@ func (w *walker) granted(th *thread, next int) (until uint64, c cause.ID, op int
 	end := w.t.Ops[before].End()
 	switch {
 	case w.isRead(before):
-		return end + th.pace, cause.HostSync, before
+		return end + th.launchInterval, cause.HostSync, before
 	case !w.launches(th.ops.at(next)):
 		return 0, cause.Unknown, None
 	case w.waitsForGPU(before):
-		return end + th.pace, cause.HostSync, before
+		return end + th.launchInterval, cause.HostSync, before
 	case w.launches(before):
-		return end + maxPace, cause.LaunchOverhead, th.ops.at(next)
+		return end + maxLaunchInterval, cause.LaunchOverhead, th.ops.at(next)
 	}
 	return 0, cause.Unknown, None
 }
@@ -162,7 +162,7 @@ func (w *walker) states(th *thread, from, to uint64, visit func(u, v uint64, iv 
 type detail struct {
 	th       *thread
 	who      key // whose doing it was, where that is not th
-	sure     Sureness
+	sure     Confidence
 	stack    uint64
 	op, wait int32
 }

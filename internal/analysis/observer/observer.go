@@ -33,9 +33,9 @@ const (
 	leastSteps = 10         // likewise steps
 	settled    = 20_000_000 // ns around a window that belong to neither: CUPTI is being subscribed, or buffers are flushed
 	sigmas     = 1.64       // standard deviations that hold 9 of 10 values
-	// mostAdded bounds what is believed: 283 µs inside and 12 µs outside were measured for cudaGraphLaunch (H200,
+	// maxAddedShare bounds what is believed: 283 µs inside and 12 µs outside were measured for cudaGraphLaunch (H200,
 	// vLLM).
-	mostAdded = 0.97
+	maxAddedShare = 0.97
 	// unmeasurable is a share that no comparison excludes: steps inside and outside are not the same steps.
 	unmeasurable = 0.005
 )
@@ -154,7 +154,7 @@ func added(within, without []float64) Share {
 	if in <= 0 {
 		return Share{}
 	}
-	share := func(out float64) float64 { return max(0, min(mostAdded, 1-out/in)) }
+	share := func(out float64) float64 { return max(0, min(maxAddedShare, 1-out/in)) }
 	off := sigmas * math.Hypot(outOff, inOff*out/in)
 	s := Share{Mean: share(out), Low: share(out + off), High: share(out - off)}
 	if s.Low == 0 {

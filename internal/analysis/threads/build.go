@@ -28,7 +28,7 @@ type builder struct {
 	names    map[key]string
 	lives    map[uint32][]life
 	paused   []recording.Pause // in which scheduling was not recorded, in their order
-	gone     map[uint32]bool   // processes that ended before the window
+	ended    map[uint32]bool   // processes that ended before the window
 	why      classifier
 	touched  uint64 // see touch
 }
@@ -48,7 +48,7 @@ func newBuilder(x *Index) *builder {
 	rec := x.Rec
 	b := &builder{
 		rec: rec, index: x.OffCPU, from: rec.Meta.From, to: max(rec.Meta.From, rec.Meta.To),
-		names: map[key]string{}, lives: map[uint32][]life{}, gone: map[uint32]bool{}, why: newClassifier(rec),
+		names: map[key]string{}, lives: map[uint32][]life{}, ended: map[uint32]bool{}, why: newClassifier(rec),
 	}
 	b.paused = inOrder(rec.Meta.Overhead.PausedOf(recording.SchedulingSource))
 	for _, t := range rec.Meta.Threads {
@@ -60,8 +60,8 @@ func newBuilder(x *Index) *builder {
 			died = math.MaxUint64
 		}
 		b.lives[p.PID] = append(b.lives[p.PID], life{p.Born, died})
-		gone, known := b.gone[p.PID]
-		b.gone[p.PID] = died < b.from && (gone || !known)
+		gone, known := b.ended[p.PID]
+		b.ended[p.PID] = died < b.from && (gone || !known)
 	}
 	b.deal()
 	return b
@@ -95,7 +95,7 @@ func (b *builder) owners() []int32 {
 			b.touch(b.index[at:min(at+ahead, len(b.index))])
 		}
 		e := &b.rec.Events[i]
-		if out[at] = none; e.TS > b.to || end(e) < b.from || b.gone[e.PID] {
+		if out[at] = none; e.TS > b.to || end(e) < b.from || b.ended[e.PID] {
 			continue
 		}
 		if last == none || b.lists[last].key != (key{e.PID, e.TID}) {

@@ -108,8 +108,8 @@ func fightSeen(t *testing.T, s *profile.Source, c *exec.Cmd) []string {
 		t.Fatal(err)
 	}
 	var stacks []uint64
-	const patience = 120 * time.Second // to notice that nothing comes: a loaded machine takes its time
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	const timeout = 120 * time.Second // to notice that nothing comes: a loaded machine takes its time
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		s.Feed(0, func(batch []event.Event) {
 			for i := range batch {
 				if e := &batch[i]; e.PID == p.PID && e.Func == uint16(event.Switch) &&

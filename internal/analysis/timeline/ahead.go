@@ -32,9 +32,9 @@ const (
 	aheadOfEach = 1 << 4
 )
 
-// mostSpread is how many calls, and events, are read for each activity at most: those of a damaged recording may lie
-// anywhere.
-const mostSpread = 8
+// maxPrefetchSpread is how many calls, and events, are read for each activity at most: those of a damaged recording may
+// lie anywhere.
+const maxPrefetchSpread = 8
 
 // Ahead returns what reads the calls of activities, and their events where it is asked to.
 func (t *Timeline) Ahead(events bool) Ahead {
@@ -54,9 +54,9 @@ func (a *Ahead) Look(i, last int32) {
 func (a *Ahead) read(i, last int32) {
 	a.until = i + min(last-i, int32(max(aheadOf, aheadOfEach*len(a.next))))
 	list := a.t.Activities[i:a.until]
-	a.calls(list[0].Start, list[len(list)-1].Start, mostSpread*len(list))
+	a.calls(list[0].Start, list[len(list)-1].Start, maxPrefetchSpread*len(list))
 	if from, to := list[0].Event, list[len(list)-1].Event; a.events && from < to &&
-		int(to-from) < mostSpread*len(list) {
+		int(to-from) < maxPrefetchSpread*len(list) {
 		a.sum += Touch(a.t.Rec.Events[from:to])
 	}
 }

@@ -155,9 +155,9 @@ func (x *idTables) span(p, table int32) (from, to uint64) {
 	return from, to
 }
 
-// mostSparse is how many ids a table may have for each of its calls: CUPTI gives one to each call of the
+// maxSparsity is how many ids a table may have for each of its calls: CUPTI gives one to each call of the
 // runtime and of the driver, few of which start something.
-const mostSparse = 16
+const maxSparsity = 16
 
 // size makes the arrays of the tables for the calls that were counted. Ids are given out in order, so that nearly
 // always a plain array will do.
@@ -167,7 +167,7 @@ func (x *idTables) size(scans []*scan) {
 		for _, s := range scans {
 			d.addAll(&s.tallies[i])
 		}
-		if d.n > 0 && uint64(d.most-d.least) < mostSparse*uint64(d.n)+1024 {
+		if d.n > 0 && uint64(d.most-d.least) < maxSparsity*uint64(d.n)+1024 {
 			d.dense = make([]int32, uint64(d.most-d.least)+1)
 		}
 	}

@@ -9,9 +9,9 @@ type lossy struct {
 	dropped        uint64
 }
 
-// mostUnknown is the part of a window, one in so many, that may be unknown while the rest counts: what is left out may
-// be all of one cause, and costs of causes are to be right to 5%.
-const mostUnknown = 20
+// maxUnknownPart is the part of a window, one in so many, that may be unknown while the rest counts: what is left
+// out may be all of one cause, and costs of causes are to be right to 5%.
+const maxUnknownPart = 20
 
 // narrow makes Seen.Lossy finer where calls tell which records were lost: by ids each call that the agent saw has an
 // activity, so that the ones without are of the lost records, if they are as many. What such a call started ran in its
@@ -73,7 +73,7 @@ func (b *builder) unknown(l *lossy, has []bool) ([]Span, bool) {
 		out = append(out, s)
 	}
 	spans := Join(out)
-	return spans, spans.Total() <= (l.span.To-l.span.From)/mostUnknown
+	return spans, spans.Total() <= (l.span.To-l.span.From)/maxUnknownPart
 }
 
 // unanswered returns the calls of a window without an activity, and whether these and the activities without a call are

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// leastStretch is how many events a goroutine should have: with fewer, starting it costs more than it gains.
-const leastStretch = 1 << 15
+// minEventsPerTask is how many events a goroutine should have: with fewer, starting it costs more than it gains.
+const minEventsPerTask = 1 << 15
 
 // inParallel runs tasks on as many CPUs as there are, beginning with the first ones, and waits for all.
 // What a task writes must not depend on the others, so that the result is the same on one CPU.
@@ -28,7 +28,7 @@ func inParallel(tasks []func()) {
 
 // stretches parts [0, n) for the CPUs that there are; at least one part, also of nothing.
 func stretches(n int) [][2]int {
-	parts := max(1, min(runtime.GOMAXPROCS(0), n/leastStretch))
+	parts := max(1, min(runtime.GOMAXPROCS(0), n/minEventsPerTask))
 	out := make([][2]int, parts)
 	for i := range out {
 		out[i] = [2]int{n * i / parts, n * (i + 1) / parts}

@@ -62,7 +62,7 @@ func recorders(scheduled []threads.Thread) map[thread]bool {
 // Running names a stretch in which a thread ran, from one time to another (ns), in parts that end at to.
 func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
 	recorder := n.ours[thread{pid, tid}]
-	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Sureness) {
+	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Confidence) {
 		at := n.at(stack)
 		yield(
 			to,

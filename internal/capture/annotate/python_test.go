@@ -23,8 +23,8 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
-// patience is how long a test waits for what must happen; nothing depends on how soon it does.
-const patience = 30 * time.Second
+// testTimeout is how long a test waits for what must happen; nothing depends on how soon it does.
+const testTimeout = 30 * time.Second
 
 // program is a Python program that runs a line that it is told, and says "ok" then.
 type script struct {
@@ -102,9 +102,9 @@ func (c *collector) feed() {
 // until feeds until ok.
 func (c *collector) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(10 * time.Millisecond) {
 		if c.feed(); time.Now().After(end) {
-			t.Fatalf("waited %s for %s; state %+v, losses %+v", patience, what, c.source.State(), c.source.Losses())
+			t.Fatalf("waited %s for %s; state %+v, losses %+v", testTimeout, what, c.source.State(), c.source.Losses())
 		}
 	}
 }

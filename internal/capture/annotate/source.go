@@ -39,7 +39,7 @@ type Source struct {
 	mu       sync.Mutex
 	programs map[proc.ID]*program
 	retired  []*program // whose rings are to be read to their end
-	gone     []ended
+	ended    []ended
 	closed   bool
 }
 
@@ -232,8 +232,8 @@ func (s *Source) note(living, last []*program) {
 		if err := q.reader.ring.close(); err != nil {
 			s.log.Warn("the memory of scopes was not unmapped", zap.Uint32("pid", q.process.PID), zap.Error(err))
 		}
-		if s.gone = append(s.gone, ended{q.process.PID, q.reader.count}); len(s.gone) > maxGone {
-			s.gone = s.gone[1:]
+		if s.ended = append(s.ended, ended{q.process.PID, q.reader.count}); len(s.ended) > maxGone {
+			s.ended = s.ended[1:]
 		}
 		q.reader = nil
 	}
@@ -298,7 +298,7 @@ func (s *Source) Losses() []loss.Loss {
 			add(loss.ScopesRefused, 1, refused)
 		}
 	}
-	for _, g := range s.gone {
+	for _, g := range s.ended {
 		tell(g.pid, g.seen, "")
 	}
 	for _, q := range s.programs {

@@ -66,7 +66,7 @@ type launchSites struct {
 	library    *library
 	sites      []uprobe.Site
 	attachment *uprobe.Attachment // nil: they are off
-	told       bool               // that some cannot be probed
+	logged     bool               // that some cannot be probed
 }
 
 func newLaunches(pid uint32, s *Source, mode LaunchMode) *launches {
@@ -167,14 +167,14 @@ func (l *launches) window() {
 	l.detachAll()
 	// Perf events take 0.1 s each to remove, all the others 30 ms together; meanwhile
 	// the program pays for them. So the slow ones come more rarely than was asked for.
-	if l.pause(max(l.period-l.on, rarely*time.Since(began))) {
+	if l.pause(max(l.period-l.on, offFactor*time.Since(began))) {
 		return
 	}
 	l.pause(longer(time.Since(opened), l.spent()-before)) // what the window cost has been counted by now
 }
 
-// rarely is for how much longer than it took to remove them the probes stay off.
-const rarely = 9
+// offFactor is how many times as long as their removal took the probes stay off.
+const offFactor = 9
 
 // Launches take at most one part in maxShare of a program's time where they are seen in windows, but one comes at least
 // every maxPeriod.
@@ -226,8 +226,8 @@ func (l *launches) attach(s *launchSites) error {
 		return fmt.Errorf("probe the launches of %s in pid %d: %w", s.library.row.Path, l.pid, err)
 	}
 	s.attachment = a
-	if failed := a.Failed(); len(failed) > 0 && !s.told {
-		s.told = true
+	if failed := a.Failed(); len(failed) > 0 && !s.logged {
+		s.logged = true
 		l.doubt(failed[0])
 	}
 	return nil

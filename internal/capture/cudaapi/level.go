@@ -156,10 +156,10 @@ type counted struct {
 // spent is what was counted of a process.
 type spent struct {
 	overhead.Runs
-	entries uint64               // ns that seeing launches took: only their entry is probed
-	due     uint64               // ns, the part of entries that Runs does not have yet
-	told    uint64               // ns: when Runs was last asked for
-	at      [levelOff + 1]uint64 // ns, by level, that the other calls would have taken there
+	entries    uint64               // ns that seeing launches took: only their entry is probed
+	due        uint64               // ns, the part of entries that Runs does not have yet
+	reportedAt uint64               // ns: when Runs was last asked for
+	at         [levelOff + 1]uint64 // ns, by level, that the other calls would have taken there
 }
 
 // spread is over how long what a window of launches cost is told: a governor that looks once a second would take each
@@ -168,11 +168,11 @@ const spread = 4_000_000_000
 
 // release moves of what is due as much as the time since the last call has come for.
 func (s *spent) release(now uint64) {
-	if s.told != 0 && now > s.told {
-		out := uint64(float64(s.due) * min(1, float64(now-s.told)/spread))
+	if s.reportedAt != 0 && now > s.reportedAt {
+		out := uint64(float64(s.due) * min(1, float64(now-s.reportedAt)/spread))
 		s.due, s.NS = s.due-out, s.NS+out
 	}
-	s.told = now
+	s.reportedAt = now
 }
 
 // account returns what the calls took, at the level in force and at the others.

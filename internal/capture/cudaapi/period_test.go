@@ -38,7 +38,7 @@ func TestPeriod(t *testing.T) {
 // end.
 func TestLaunchesAreToldOverTime(t *testing.T) {
 	const second = 1_000_000_000
-	s := spent{told: second, due: 40_000_000}
+	s := spent{reportedAt: second, due: 40_000_000}
 	var most, sum uint64
 	for at := uint64(2); at < 30; at++ {
 		before := s.NS

@@ -193,7 +193,7 @@ func TestCmdlineThatHangs(t *testing.T) {
 		t.Errorf("%d reads hang, want %d", len(fs.slots), slowReads)
 	}
 	// A writer that comes and goes lets them go, whether they open or read.
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for len(fs.slots) > 0 && time.Now().Before(deadline) {
 		f, err := os.OpenFile(root+"/7/cmdline", os.O_RDWR, 0)
 		if err != nil {

@@ -101,7 +101,7 @@ func TestStormsArePutOff(t *testing.T) {
 		}
 	}
 	skipped := loss.Loss{}
-	for deadline := time.Now().Add(patience); skipped.Count < 300 &&
+	for deadline := time.Now().Add(testTimeout); skipped.Count < 300 &&
 		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for _, l := range w.Losses() {
 			if l.Reason == loss.ProcessesSkipped {

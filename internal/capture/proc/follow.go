@@ -134,7 +134,7 @@ func (w *Watcher) forked(e event.Event) {
 		PID: e.PID, StartTime: id.StartTime, Born: e.TS,
 		Parent: uint32(e.Args[0]), UID: uint32(e.Ret), Comm: comm(e.Args[2:4]),
 	}
-	p.own(e.TS, toldOwner(e))
+	p.own(e.TS, ownerAt(e))
 	if parent := w.table.latest(p.Parent); parent != nil {
 		p.Root, p.Cmdline = parent.p.Root, parent.p.Cmdline
 	}
@@ -156,8 +156,8 @@ func (w *Watcher) forked(e event.Event) {
 	})
 }
 
-// toldOwner returns who alone a process ran as at an event, as far as the kernel's program can see.
-func toldOwner(e event.Event) uint32 {
+// ownerAt returns the one user that a process ran as at an event, as far as the kernel's program can see.
+func ownerAt(e event.Event) uint32 {
 	if e.Dur != 0 {
 		return Root
 	}
@@ -198,7 +198,7 @@ func (w *Watcher) execed(e event.Event) {
 	before := x.p.Owner
 	x.change(func(p *Process) {
 		p.Comm, p.UID, p.Execs = comm(e.Args[1:3]), uint32(e.Ret), p.Execs+1
-		p.own(e.TS, toldOwner(e))
+		p.own(e.TS, ownerAt(e))
 	})
 	if x.execed != 0 && !x.untold {
 		w.skipped[x.p.Root]++ // the program before

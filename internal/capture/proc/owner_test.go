@@ -98,7 +98,7 @@ func TestWhoOwnsAProcess(t *testing.T) {
 		cmd := startAsNobody(t, tt.attr, tt.args...)
 		want := filepath.Base(tt.args[max(0, len(tt.args)-2)])
 		p := described(t, cmd.Process.Pid)
-		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // unshare runs for a moment
+		for deadline := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) { // unshare runs for a moment
 			exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
 			if err == nil && filepath.Base(exe) == want {
 				break
@@ -156,7 +156,7 @@ func TestGuardSeesAnotherProgram(t *testing.T) {
 		t.Error("a guard for another user")
 	}
 	_, _ = io.WriteString(in, "\n")
-	for deadline := time.Now().Add(patience); g.Check() == nil; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); g.Check() == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it runs another program, and the guard has not seen it")
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
-// patience is how long a test waits for what must happen; nothing depends on how soon it does.
-const patience = 30 * time.Second
+// testTimeout is how long a test waits for what must happen; nothing depends on how soon it does.
+const testTimeout = 30 * time.Second
 
 // victim is a process that does as it is told; see testdata/victim.c.
 type victim struct {
@@ -203,7 +203,7 @@ func (w *watch) add(pid int) *Process {
 // next returns the next change of that kind of that process, now or later.
 func (w *watch) next(kind ChangeKind, pid int) Change {
 	w.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for {
 		select {
 		case c, ok := <-w.Changes():

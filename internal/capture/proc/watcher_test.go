@@ -29,7 +29,7 @@ func TestAddDescribes(t *testing.T) {
 	if !reflect.DeepEqual(*p, want) {
 		t.Errorf("got %+v, want %+v", *p, want)
 	}
-	if p.Born > now || now-p.Born > uint64(patience) {
+	if p.Born > now || now-p.Born > uint64(testTimeout) {
 		t.Errorf("born at %d, now is %d", p.Born, now)
 	}
 	if !p.Alive() {
@@ -292,7 +292,7 @@ func TestLostBirthsAreFound(t *testing.T) {
 		}
 	})
 	found := make(map[uint32]bool)
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for len(found) < len(children)+1 {
 		select {
 		case c := <-w.Changes():
@@ -323,7 +323,7 @@ func TestLostBirthsAreFound(t *testing.T) {
 
 // waitGone waits until a process is among the dead, by event or by sweep.
 func (w *watch) waitGone(pid uint32) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for time.Now().Before(deadline) {
 		for _, p := range w.Processes() {
 			if p.PID == pid && p.Died != 0 {
@@ -343,7 +343,7 @@ func TestNewNameAndOwner(t *testing.T) {
 	v.must("name worker-of-mine-is-long")
 	v.must("setuid 65534")
 	want := "worker-of-mine-"[:15] // TASK_COMM_LEN
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for {
 		all := w.Processes()
 		if len(all) == 1 && all[0].Comm == want && all[0].UID == 65534 {

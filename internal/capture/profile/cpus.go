@@ -43,9 +43,9 @@ type cpuEvent struct {
 	came, shed   uint64 // of these, and of them without a sample, when looked last
 }
 
-// mostSwitches is how many switches of a CPU come to the program a second. At 0.24 to 0.3 µs each they
+// maxSwitchRate is how many switches of a CPU come to the program a second. At 0.24 to 0.3 µs each they
 // take 0.3% of it. Of more, only every so many-th comes, also of a thread that waits rarely.
-const mostSwitches = 10_000
+const maxSwitchRate = 10_000
 
 // lookForSwitches is how often the rate of switches is looked at.
 const lookForSwitches = 250 * time.Millisecond
@@ -226,7 +226,7 @@ func (e *cpuEvents) look(now time.Time) {
 // take turns switch in a cycle, and a number that shares a factor with its length would always meet the same ones. It
 // is another one each time, at random, for cycles that are longer.
 func oneOf(rate float64) uint64 {
-	least := uint64(rate / mostSwitches)
+	least := uint64(rate / maxSwitchRate)
 	if least == 0 {
 		return 1
 	}

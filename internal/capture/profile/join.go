@@ -6,10 +6,10 @@ import "slices"
 // ns. It is a few microseconds; a virtual CPU that is taken away in between makes it more.
 const near = 5_000_000
 
-// patience is how long a sample waits for the unwinder's trace, in ns. The unwinder
+// traceTimeout is how long a sample waits for the unwinder's trace, in ns. The unwinder
 // reads its ring every 100 ms, its traces are looked for as often, and it takes longer
 // when it meets a new program. daemon.settleBound is more.
-const patience = 300_000_000
+const traceTimeout = 300_000_000
 
 // maxPending bounds the samples that wait.
 const maxPending = 32768
@@ -106,7 +106,7 @@ func (j *joiner) ready(now uint64, all bool, f func(*pending)) {
 	for tid, list := range j.byTID {
 		n := 0
 		for i, p := range list {
-			if all || p.trace != nil || now-min(now, p.ts) > patience {
+			if all || p.trace != nil || now-min(now, p.ts) > traceTimeout {
 				n = i + 1
 			}
 		}

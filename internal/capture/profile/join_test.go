@@ -66,7 +66,7 @@ func TestJoin(t *testing.T) {
 			0,
 		},
 		{"still waiting", []uint64{10 * ms, 20 * ms}, []uint64{10*ms + 5}, 21 * ms, []uint64{10 * ms}, nil, 0},
-		{"waited long enough", []uint64{10 * ms}, nil, 10*ms + patience + 1, nil, []uint64{10 * ms}, 0},
+		{"waited long enough", []uint64{10 * ms}, nil, 10*ms + traceTimeout + 1, nil, []uint64{10 * ms}, 0},
 		{"a trace without a sample", []uint64{10 * ms}, []uint64{9 * ms}, 10 * ms, nil, nil, 1},
 		{"a trace of a sample that was lost", []uint64{10 * ms}, []uint64{10*ms + near + 1}, 20 * ms, nil, nil, 1},
 		{

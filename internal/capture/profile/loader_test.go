@@ -76,7 +76,7 @@ func TestChangesOfMappings(t *testing.T) {
 	if len(got.come) != 2 || got.come[0].Inode != 7 || got.come[1].Inode != 8 {
 		t.Errorf("come: %+v, want those of inodes 7 and 8", got.come)
 	}
-	if len(got.gone) != 2 {
-		t.Errorf("gone: %#x, want 0x5000 and 0x9000", got.gone)
+	if len(got.removed) != 2 {
+		t.Errorf("gone: %#x, want 0x5000 and 0x9000", got.removed)
 	}
 }

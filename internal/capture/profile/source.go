@@ -68,15 +68,15 @@ type libraryState struct {
 
 // proc is one process that is sampled.
 type tracked struct {
-	process *proc.Process
-	threads *threads // used by Follow until opened, then under the lock
-	python  *cpython // nil: none is known
-	refused error    // why its CPython is not read
-	told    bool     // the programs know of it
-	left    refusal  // threads that are not sampled
-	opened  bool     // it had events: a storm may have taken them off
-	storm   storm
-	diedAt  uint64 // ns; 0 while it runs
+	process   *proc.Process
+	threads   *threads // used by Follow until opened, then under the lock
+	python    *cpython // nil: none is known
+	refused   error    // why its CPython is not read
+	announced bool     // the programs know of it
+	left      refusal  // threads that are not sampled
+	opened    bool     // it had events: a storm may have taken them off
+	storm     storm
+	diedAt    uint64 // ns; 0 while it runs
 }
 
 // New loads the programs. It needs CAP_BPF and CAP_PERFMON (clierror.Permission), and
@@ -226,7 +226,7 @@ func (s *Source) causes() []event.SampleCause {
 func (s *Source) findPython(q *tracked, p *proc.Process, known *cpython) error {
 	py, err := s.pythons.find(p, known)
 	s.mu.Lock()
-	told := q.told
+	told := q.announced
 	s.mu.Unlock()
 	if !p.Alive() || (told && err == nil && py == known) {
 		return nil
@@ -241,7 +241,7 @@ func (s *Source) findPython(q *tracked, p *proc.Process, known *cpython) error {
 	err = errors.Join(err, untold)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q.python, q.refused, q.told = py, err, untold == nil
+	q.python, q.refused, q.announced = py, err, untold == nil
 	s.convert.epoch.Add(1) // the same addresses may be other code now
 	if err != nil {
 		return fmt.Errorf("the Python frames of pid %d are not read: %w", p.PID, err)

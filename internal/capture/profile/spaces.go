@@ -130,13 +130,13 @@ func (l *loader) update(p process.Process, pid uint32, code []process.RawMapping
 		change.files = append(change.files, l.image(pid, holder{p, change.come[i]}))
 	}
 	if fresh {
-		l.foresee(p, &change)
+		l.prefetch(p, &change)
 	}
 	l.poke() // files are read while the programs are loaded
 	if fresh && l.maps.mapped(pid, marker(), 0, 0) != nil {
 		l.log.Debug("native code is not unwound", zap.Uint32("pid", pid))
 	}
-	l.remove(pid, s, change.gone)
+	l.remove(pid, s, change.removed)
 	for i := range change.come {
 		l.add(pid, s, &change.come[i], change.files[i])
 	}
@@ -147,9 +147,9 @@ func (l *loader) update(p process.Process, pid uint32, code []process.RawMapping
 
 // change is what two lists of mappings differ in.
 type change struct {
-	gone  []uint64
-	come  []process.RawMapping
-	files []*image // of those that have come; nil where it is nothing that can be unwound
+	removed []uint64
+	come    []process.RawMapping
+	files   []*image // of those that have come; nil where it is nothing that can be unwound
 }
 
 func (s *processSpace) changes(code []process.RawMapping) change {
@@ -167,7 +167,7 @@ func (s *processSpace) changes(code []process.RawMapping) change {
 	}
 	for start := range s.mappings {
 		if !there[start] {
-			out.gone = append(out.gone, start)
+			out.removed = append(out.removed, start)
 		}
 	}
 	return out

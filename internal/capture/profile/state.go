@@ -82,7 +82,7 @@ func (s *Source) Losses() []loss.Loss {
 			loss.SwitchesShed,
 			s.cpus.skipped(),
 			"",
-			fmt.Sprintf("on CPUs that switch more than %d times a second", mostSwitches),
+			fmt.Sprintf("on CPUs that switch more than %d times a second", maxSwitchRate),
 		)
 		if left, why := s.cpus.unsampled(); len(left) > 0 {
 			add(loss.ThreadUnsampled, uint64(len(left)), "the CPUs "+strings.Join(left, ", "), why.Error())

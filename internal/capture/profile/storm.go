@@ -23,9 +23,9 @@ func switchNS(hz int) float64 { return 2600 + 6*float64(hz) }
 // looked at each calm. No pause is longer than longest, which is long enough for 600,000 switches
 // a second and a budget of 2%: some samples are needed.
 const (
-	slice   = 100 * time.Millisecond
-	calm    = 10 * slice
-	longest = 100 * slice
+	slice              = 100 * time.Millisecond
+	stormCheckInterval = 10 * slice
+	longest            = 100 * slice
 )
 
 // storm keeps what sampling adds to the switches of one process within the budget: a process
@@ -49,7 +49,7 @@ func pauseAt(rate float64, hz int, budget float64) time.Duration {
 // boundStorms looks at each CPU, or at each process where events are of threads, until ctx ends:
 // often while one of them is in a storm.
 func (s *Source) boundStorms(ctx context.Context) {
-	for next := calm; ; next = s.lookForStorms() {
+	for next := stormCheckInterval; ; next = s.lookForStorms() {
 		select {
 		case <-ctx.Done():
 			return
@@ -66,7 +66,7 @@ func (s *Source) lookForStorms() time.Duration {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := calm
+	next := stormCheckInterval
 	for _, q := range s.procs {
 		if !q.opened {
 			continue
@@ -94,7 +94,7 @@ func (m *storm) look(t *threads, budget float64, now uint64) {
 	case m.off && took >= m.pause:
 		_, _ = t.open() // of a process that is gone: Forget follows
 		m.off, m.since, m.before = false, now, 0
-	case m.off, m.pause == 0 && took < calm-slice:
+	case m.off, m.pause == 0 && took < stormCheckInterval-slice:
 	default:
 		n := t.switches()
 		m.rate = float64(n-min(n, m.before)) / took.Seconds()

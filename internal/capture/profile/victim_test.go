@@ -108,8 +108,8 @@ func (f *following) follow(pid uint32) *proc.Process {
 // until drains until enough says so, or fails.
 func (f *following) until(what string, enough func([]event.Event) bool) {
 	f.t.Helper()
-	const patience = 60 * time.Second // a loaded machine takes its time
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	const timeout = 60 * time.Second // a loaded machine takes its time
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		f.Feed(0, func(batch []event.Event) { f.events = append(f.events, batch...) })
 		if enough(f.events) {
 			return

@@ -27,8 +27,8 @@ func Programs(s *Source) (atSwitch, atWaking *ebpf.Program) {
 	return s.kernel.objects.SchedSwitch, s.kernel.objects.SchedWaking
 }
 
-// Blind lets the programs run no more until see is called, and forgets nothing.
-func Blind(s *Source) (see func() error, err error) {
+// Detach detaches the programs until attach is called. Their state stays.
+func Detach(s *Source) (attach func() error, err error) {
 	return s.kernel.attach, s.kernel.detach()
 }
 

@@ -29,8 +29,8 @@ func casts(spec *btf.Spec) bool {
 	return spec.TypeByName("bpf_rdonly_cast", &f) == nil
 }
 
-// tell puts what the programs must know into their constants.
-func tell(spec *ebpf.CollectionSpec, opts Options) error {
+// setConstants puts what the programs must know into their constants.
+func setConstants(spec *ebpf.CollectionSpec, opts Options) error {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return fmt.Errorf("read the kernel's BTF: %w", err)

@@ -43,7 +43,7 @@ func (k *kernel) load(rings *ring.Rings, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("read the embedded programs: %w", err)
 	}
-	if err := tell(spec, opts); err != nil {
+	if err := setConstants(spec, opts); err != nil {
 		return err
 	}
 	maps, err := mapsFor(spec, rings)

@@ -82,7 +82,7 @@ func TestStackAsVerified(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := tell(spec, opts); err != nil {
+		if err := setConstants(spec, opts); err != nil {
 			t.Fatal(err)
 		}
 		all, err := ebpf.NewCollectionWithOptions(

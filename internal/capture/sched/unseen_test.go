@@ -31,14 +31,14 @@ while sys.stdin.readline():
     while time.monotonic_ns() < now + 200_000_000: pass
 `
 
-// told is a spinner that is followed.
-type told struct {
+// followedSpinner is a spinner that is followed.
+type followedSpinner struct {
 	*child.Child
 	*watch
 	pid uint32
 }
 
-func newTold(t *testing.T) *told {
+func newFollowedSpinner(t *testing.T) *followedSpinner {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs")
 	python := needs.Tool(t, "python3")
@@ -49,14 +49,14 @@ func newTold(t *testing.T) *told {
 	if err := unix.SchedSetAttr(int(pid), &attr, 0); err != nil {
 		t.Skip("needs real-time scheduling: ", err)
 	}
-	v := &told{Child: c, pid: pid}
+	v := &followedSpinner{Child: c, pid: pid}
 	v.spin(t) // it is there
 	v.watch = newWatch(t, sched.Options{}, pid)
 	return v
 }
 
 // spin lets it run. It was woken between from and to, and had a CPU at ran at the latest.
-func (v *told) spin(t *testing.T) (from, to, ran uint64) {
+func (v *followedSpinner) spin(t *testing.T) (from, to, ran uint64) {
 	t.Helper()
 	from = now()
 	fmt.Fprintln(v.In)
@@ -69,7 +69,7 @@ func (v *told) spin(t *testing.T) (from, to, ran uint64) {
 }
 
 // waitUntil blocks until the thread is in the state of /proc/PID/stat.
-func (v *told) waitUntil(t *testing.T, state string) {
+func (v *followedSpinner) waitUntil(t *testing.T, state string) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.pid))
@@ -86,7 +86,7 @@ func (v *told) waitUntil(t *testing.T, state string) {
 }
 
 // arrivals returns how often the thread was put on a CPU so far, as the kernel says.
-func (v *told) arrivals(t *testing.T) (n uint64) {
+func (v *followedSpinner) arrivals(t *testing.T) (n uint64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", v.pid))
 	if err != nil {
@@ -100,12 +100,12 @@ func (v *told) arrivals(t *testing.T) (n uint64) {
 }
 
 // unseen lets it run once while no program does, and returns what spin returns.
-func (v *told) unseen(t *testing.T) (from, to, ran uint64) {
+func (v *followedSpinner) unseen(t *testing.T) (from, to, ran uint64) {
 	t.Helper()
 	for range 10 {
 		v.waitUntil(t, "S")
 		before := v.arrivals(t)
-		see, err := sched.Blind(v.source)
+		see, err := sched.Detach(v.source)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ const slack = 100_000
 
 // check looks for the wait that ended unseen, and what the thread did after it. The kernel
 // says when it was queued, which on another CPU is a while after it was woken.
-func (v *told) check(t *testing.T, from, ran uint64) error {
+func (v *followedSpinner) check(t *testing.T, from, ran uint64) error {
 	t.Helper()
 	s := v.look()
 	th := s.thread(v.pid)
@@ -163,7 +163,7 @@ func (v *told) check(t *testing.T, from, ran uint64) error {
 // A thread that is woken, and takes a CPU, while no program runs: its sleep is found while it runs, and once it has
 // left its CPU.
 func TestUnseenWakeUp(t *testing.T) {
-	v := newTold(t)
+	v := newFollowedSpinner(t)
 	from, _, ran := v.unseen(t)
 	problem := v.check(t, from, ran) // while it runs
 	v.waitUntil(t, "S")

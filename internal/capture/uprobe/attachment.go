@@ -51,7 +51,7 @@ func (a *Attacher) Attach(file *os.File, pid uint32, sites []Site) (*Attachment,
 	if pid == 0 || pid > 1<<31-1 {
 		return nil, fmt.Errorf("attach to pid %d: %w", pid, ErrNoProcess)
 	}
-	out, err := hold(a.linkHolder, a.mode)
+	out, err := newAttachment(a.linkHolder, a.mode)
 	if err != nil {
 		return nil, attachError(file, pid, err)
 	}
@@ -68,8 +68,8 @@ func (a *Attacher) Attach(file *os.File, pid uint32, sites []Site) (*Attachment,
 	return out.orNothing(file, pid)
 }
 
-// hold begins an Attachment without any link. No link holder: this process holds them.
-func hold(linkHolder *LinkHolder, mode Mode) (*Attachment, error) {
+// newAttachment returns an Attachment without links. Without a link holder this process holds them.
+func newAttachment(linkHolder *LinkHolder, mode Mode) (*Attachment, error) {
 	if linkHolder == nil {
 		return &Attachment{mode: mode, held: &own{}}, nil
 	}

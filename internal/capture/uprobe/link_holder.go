@@ -32,14 +32,14 @@ var ErrLinkHolderGone = errors.New("the process that holds the probes has gone, 
 type LinkHolder struct {
 	conn   *net.UnixConn // each message on it hands over a connection
 	cmd    *exec.Cmd     // nil: another process started it
-	gone   chan struct{} // closed when it has ended; never where cmd is nil
+	ended  chan struct{} // closed when it has ended; never where cmd is nil
 	linger time.Duration // for how long probes stay where this process dies
 }
 
 // Outliving returns the same link holder, whose probes stay for another while (10 s at most) where this process is
 // killed: for probes on which somebody else relies just then. Closed in order, they go at once.
 func (k *LinkHolder) Outliving(linger time.Duration) *LinkHolder {
-	return &LinkHolder{conn: k.conn, cmd: k.cmd, gone: k.gone, linger: min(linger, maxLinger)}
+	return &LinkHolder{conn: k.conn, cmd: k.cmd, ended: k.ended, linger: min(linger, maxLinger)}
 }
 
 // StartLinkHolder starts a link holder. command starts a program that calls RunLinkHolder with what
@@ -58,7 +58,7 @@ func StartLinkHolder(command []string) (*LinkHolder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the process that holds the probes: %w", err)
 	}
-	k := &LinkHolder{conn: conn, cmd: cmd, gone: make(chan struct{})}
+	k := &LinkHolder{conn: conn, cmd: cmd, ended: make(chan struct{})}
 	go k.watch()
 	return k, nil
 }
@@ -77,16 +77,16 @@ func (k *LinkHolder) watch() {
 	_, _ = k.conn.Read(make([]byte, 1))
 	_ = k.conn.Close()
 	_ = k.cmd.Wait()
-	close(k.gone)
+	close(k.ended)
 }
 
 // Gone is closed when the link holder has ended. It never is for one that was joined.
-func (k *LinkHolder) Gone() <-chan struct{} { return k.gone }
+func (k *LinkHolder) Gone() <-chan struct{} { return k.ended }
 
 // Err is ErrLinkHolderGone, with how it ended, once Gone is closed, and nil before.
 func (k *LinkHolder) Err() error {
 	select {
-	case <-k.gone:
+	case <-k.ended:
 		return fmt.Errorf("%w (%v)", ErrLinkHolderGone, k.cmd.ProcessState)
 	default:
 		return nil

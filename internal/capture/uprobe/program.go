@@ -56,7 +56,7 @@ func attachProgram(
 			return nil, err
 		}
 	}
-	out, err := hold(linkHolder, mode)
+	out, err := newAttachment(linkHolder, mode)
 	if err != nil {
 		return nil, attachError(file, pid, err)
 	}

@@ -148,7 +148,7 @@ func TestOneUserCannotUseUpTheRequestsOfOthers(t *testing.T) {
 
 // TestPacesAreBounded: a user with 65,536 ids neither grows the daemon nor asks without end.
 func TestPacesAreBounded(t *testing.T) {
-	p := newPaces(2, 2, 1e9)
+	p := newUserLimiter(2, 2, 1e9)
 	now := time.Unix(1000, 0)
 	taken := 0
 	for uid := range uint32(65536) {
@@ -156,13 +156,13 @@ func TestPacesAreBounded(t *testing.T) {
 			taken++
 		}
 	}
-	if taken != maxPaced || len(p.byUID) != maxPaced {
-		t.Errorf("%d ids were answered and %d are remembered, want %d", taken, len(p.byUID), maxPaced)
+	if taken != maxLimitedUsers || len(p.byUID) != maxLimitedUsers {
+		t.Errorf("%d ids were answered and %d are remembered, want %d", taken, len(p.byUID), maxLimitedUsers)
 	}
 	if !p.take(70000, now.Add(time.Second)) || len(p.byUID) != 1 {
 		t.Errorf("a second later %d ids are remembered: buckets that are full again must make room", len(p.byUID))
 	}
-	all := newPaces(2, 2, 3)
+	all := newUserLimiter(2, 2, 3)
 	for i, want := range []bool{true, true, true, false} {
 		if got := all.take(uint32(i), now); got != want {
 			t.Errorf("user %d of a rate of 3 for all: %v, want %v", i, got, want)

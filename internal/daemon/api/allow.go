@@ -121,7 +121,7 @@ const changesAtOnce = 16
 
 // mayChange bounds how often an unprivileged user changes something, and with that the lines of the log.
 func (s *Server) mayChange(p peer) error {
-	if p.privileged(s.own) || s.changes.take(p.uid, time.Now()) {
+	if p.privileged(s.own) || s.changeLimit.take(p.uid, time.Now()) {
 		return nil
 	}
 	return clierror.New(

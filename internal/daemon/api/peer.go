@@ -174,12 +174,12 @@ func (c *guestConn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// maxPaced bounds the users who are remembered. Whoever may map user ids (subuid(5)) has 65,536 of them.
-const maxPaced = 1024
+// maxLimitedUsers bounds the users who are remembered. Whoever may map user ids (subuid(5)) has 65,536 of them.
+const maxLimitedUsers = 1024
 
-// paces let each unprivileged user ask only so often, and all of them together: each answer costs CPU time of a daemon
-// that promised to be cheap.
-type paces struct {
+// userLimiter limits how often each unprivileged user may ask, and all of them together: each answer costs CPU time of
+// the daemon.
+type userLimiter struct {
 	rate  rate.Limit // of one user, per second
 	burst int
 
@@ -188,15 +188,15 @@ type paces struct {
 	byUID map[uint32]*rate.Limiter
 }
 
-func newPaces(each, burst, all float64) *paces {
-	return &paces{
+func newUserLimiter(each, burst, all float64) *userLimiter {
+	return &userLimiter{
 		rate: rate.Limit(each), burst: int(burst),
 		all: rate.NewLimiter(rate.Limit(all), int(all)), byUID: map[uint32]*rate.Limiter{},
 	}
 }
 
 // take reports whether a user may ask now. A request that is refused costs the others nothing.
-func (p *paces) take(uid uint32, now time.Time) bool {
+func (p *userLimiter) take(uid uint32, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	own := p.byUID[uid]
@@ -211,8 +211,8 @@ func (p *paces) take(uid uint32, now time.Time) bool {
 }
 
 // makeRoom forgets users whose bucket is full again: that is what a new user has.
-func (p *paces) makeRoom(now time.Time) bool {
-	if len(p.byUID) < maxPaced {
+func (p *userLimiter) makeRoom(now time.Time) bool {
+	if len(p.byUID) < maxLimitedUsers {
 		return true
 	}
 	for uid, own := range p.byUID {
@@ -220,5 +220,5 @@ func (p *paces) makeRoom(now time.Time) bool {
 			delete(p.byUID, uid)
 		}
 	}
-	return len(p.byUID) < maxPaced
+	return len(p.byUID) < maxLimitedUsers
 }

@@ -100,16 +100,16 @@ func DefaultLimits() Limits {
 
 // Server answers requests about one daemon.
 type Server struct {
-	backend backend
-	limits  Limits
-	own     uint32 // uid of the daemon
-	paces   *paces // of all requests
-	changes *paces // of those that change something
-	allow   Allow
-	changed func(Change)
-	slots   *slots
-	http    *http.Server
-	log     *log.Logger
+	backend      backend
+	limits       Limits
+	own          uint32       // uid of the daemon
+	requestLimit *userLimiter // of all requests
+	changeLimit  *userLimiter // of those that change something
+	allow        Allow
+	changed      func(Change)
+	slots        *slots
+	http         *http.Server
+	log          *log.Logger
 
 	stopping context.Context // done when the server is shutting down
 	stop     context.CancelFunc
@@ -123,9 +123,9 @@ func NewServer(backend backend, limits Limits, complain *log.Logger) *Server {
 	}
 	s := &Server{
 		backend: backend, limits: limits, own: uint32(os.Geteuid()),
-		paces:   newPaces(limits.Rate, limits.Rate, limits.RateAll),
-		changes: newPaces(limits.Changes, changesAtOnce, limits.RateAll),
-		changed: func(Change) {}, slots: newSlots(limits), log: complain,
+		requestLimit: newUserLimiter(limits.Rate, limits.Rate, limits.RateAll),
+		changeLimit:  newUserLimiter(limits.Changes, changesAtOnce, limits.RateAll),
+		changed:      func(Change) {}, slots: newSlots(limits), log: complain,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.http = &http.Server{
@@ -231,7 +231,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, p peer) error {
 	if r.Method != http.MethodGet && !changes {
 		return usage("use GET", "%s is not understood", clip(r.Method))
 	}
-	if !p.privileged(s.own) && !s.paces.take(p.uid, time.Now()) {
+	if !p.privileged(s.own) && !s.requestLimit.take(p.uid, time.Now()) {
 		return clierror.New(
 			clierror.General,
 			"ask again in a second",

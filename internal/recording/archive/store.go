@@ -202,14 +202,14 @@ func readZip(file *os.File) (*zipped, error) {
 		return nil, err
 	}
 	// Parquet files are compressed already and are stored as they are; only a bomb grows like this.
-	if bound := uint64(info.Size())*maxGrowth + maxManifest; p.total > bound {
+	if bound := uint64(info.Size())*maxUnpackRatio + maxManifest; p.total > bound {
 		return nil, fmt.Errorf("it claims %d bytes in a zip file of %d, which no recording does", p.total, info.Size())
 	}
 	return p, nil
 }
 
-// maxGrowth is how many times its size a packed recording may unpack to.
-const maxGrowth = 20
+// maxUnpackRatio is how many times its size a packed recording may unpack to.
+const maxUnpackRatio = 20
 
 // take notes the files of a zip and refuses names that could lead anywhere else.
 func (p *zipped) take(z *zip.Reader) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/outfile"
 )
 
-// StretchLength is the time that a file holds, in ns: 10 s. It is what a crash may lose.
-const StretchLength = 10_000_000_000
+// FileInterval is the time that a file holds, in ns: 10 s. It is what a crash may lose.
+const FileInterval = 10_000_000_000
 
 // Writer writes a recording stretch by stretch. After an error of Append what was appended before is a valid
 // recording. It is for one goroutine.
@@ -129,12 +129,12 @@ func WriteAs(dir string, rec *recording.Recording, clock *Clock, as *syscall.Cre
 	return w.Finish(clock)
 }
 
-// all writes one recording in parts of StretchLength.
+// all writes one recording in parts of FileInterval.
 func (w *Writer) all(rec *recording.Recording) error {
 	ties, open := positions(rec.Events), []numbered(nil)
 	part := make([]numbered, 0, min(len(rec.Events), 1<<20))
 	from := rec.Meta.From
-	end := from + StretchLength
+	end := from + FileInterval
 	for i := range rec.Events {
 		e := numbered{&rec.Events[i], tieAt(ties, i)}
 		if e.event.TS >= end && end < rec.Meta.To && len(part) > 0 {
@@ -144,7 +144,7 @@ func (w *Writer) all(rec *recording.Recording) error {
 			part = part[:0]
 		}
 		for e.event.TS >= end && end < rec.Meta.To {
-			from, end = end, end+StretchLength
+			from, end = end, end+FileInterval
 		}
 		if isOpen(e.event) {
 			open = append(open, e)

@@ -120,10 +120,10 @@ func TestKinetoRoundTrip(t *testing.T) {
 			t.Fatalf("%s: the test has nothing to lose", name)
 		}
 		if !slices.Equal(acts, acts2) {
-			t.Errorf("%s: activities differ: %d and %d, %+v", name, len(acts), len(acts2), apart(acts, acts2))
+			t.Errorf("%s: activities differ: %d and %d, %+v", name, len(acts), len(acts2), firstDifference(acts, acts2))
 		}
 		if !slices.Equal(calls, calls2) {
-			t.Errorf("%s: calls differ: %d and %d, %+v", name, len(calls), len(calls2), apart(calls, calls2))
+			t.Errorf("%s: calls differ: %d and %d, %+v", name, len(calls), len(calls2), firstDifference(calls, calls2))
 		}
 		if n := len(timeline.Build(rec).Ranges); n != len(timeline.Build(back).Ranges) {
 			t.Errorf("%s: %d ranges became %d", name, n, len(timeline.Build(back).Ranges))
@@ -131,8 +131,8 @@ func TestKinetoRoundTrip(t *testing.T) {
 	}
 }
 
-// apart returns the first rows that differ.
-func apart(x, y []relation) [2]relation {
+// firstDifference returns the first rows that differ.
+func firstDifference(x, y []relation) [2]relation {
 	for i := range min(len(x), len(y)) {
 		if x[i] != y[i] {
 			return [2]relation{x[i], y[i]}

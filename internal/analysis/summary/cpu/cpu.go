@@ -100,8 +100,8 @@ func (a *analysis) states() []Thread {
 			Voluntary: t.Switches.Voluntary, Involuntary: t.Switches.Involuntary, Migrations: t.Switches.Migrations,
 		}
 		row.Node, row.NodeShare = a.home(t)
-		if all := reasonsOf(t); mostReason(all) != threads.None {
-			r := mostReason(all)
+		if all := reasonsOf(t); mainReason(all) != threads.None {
+			r := mainReason(all)
 			row.Reason, row.ReasonNS = r.String(), all[r]
 		}
 		row.GIL = a.gil(i)
@@ -143,8 +143,8 @@ func reasonsOf(t *threads.Thread) map[threads.Reason]uint64 {
 	return all
 }
 
-// mostReason returns the reason of most of the time; of equals the first.
-func mostReason(list map[threads.Reason]uint64) threads.Reason {
+// mainReason returns the reason of most of the time; of equals the first.
+func mainReason(list map[threads.Reason]uint64) threads.Reason {
 	best := threads.None
 	for r := threads.None; r < threads.Reasons; r++ {
 		if list[r] > list[best] {

@@ -18,12 +18,12 @@ const (
 
 // Summarize reads the GPU's side of a timeline; nil where the recording has none.
 func Summarize(t *timeline.Timeline) *Summary {
-	return SummarizeBeside(t, func(int, int32, int32) {})
+	return SummarizeWith(t, func(int, int32, int32) {})
 }
 
-// SummarizeBeside is Summarize for two: what it reads of the activities of a device it shows to also, some thousand at
-// once, as long as they and their events are in the CPU's cache.
-func SummarizeBeside(t *timeline.Timeline, also func(device int, first, last int32)) *Summary {
+// SummarizeWith is Summarize that also calls a function with each batch of a device's activities, while they and their
+// events are in the CPU's cache.
+func SummarizeWith(t *timeline.Timeline, also func(device int, first, last int32)) *Summary {
 	meta := t.Rec.Meta.GPU
 	if meta == nil {
 		return nil

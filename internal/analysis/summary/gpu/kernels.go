@@ -30,14 +30,14 @@ type caller struct {
 	fn     uint16
 }
 
-// maxTold bounds the distinct values of a vote.
-const maxTold = 4
+// maxVoteValues bounds the distinct values of a vote.
+const maxVoteValues = 4
 
 // vote counts the first few values of a sequence, so that it needs no memory that grows: counts are
 // exact for these, and what comes later is not among them.
 type vote[T comparable] struct {
-	values [maxTold]T
-	counts [maxTold]uint64
+	values [maxVoteValues]T
+	counts [maxVoteValues]uint64
 }
 
 func (v *vote[T]) add(x T) {

@@ -174,7 +174,7 @@ func (a *analysis) ranges() []Range {
 	used := rows[:0]
 	for n, r := range rows {
 		if r.Count > 0 {
-			r.Attributes = mostOf(with[n])
+			r.Attributes = sortedAttributes(with[n])
 			used = append(used, r)
 		}
 	}
@@ -194,7 +194,7 @@ func (a *analysis) attributesOf(e *event.Event) int {
 // maxAttributes is how many different attributes of a range are told: a program can give each use its own.
 const maxAttributes = 8
 
-func mostOf(all map[int]*Attributes) []Attributes {
+func sortedAttributes(all map[int]*Attributes) []Attributes {
 	var out []Attributes
 	for _, x := range all {
 		out = append(out, *x)

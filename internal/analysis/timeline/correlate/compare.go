@@ -27,7 +27,7 @@ func (p *Problem) compare(votes map[[2]int32]int, totals []int, out []int32, tak
 	perStream := map[int32][]candidate{}
 	for _, key := range sortedKeys(votes) {
 		s, lane := key[0], key[1]
-		enough := votes[key] >= fewVotes && float64(votes[key]) >= mostVotes*float64(totals[s])
+		enough := votes[key] >= fewVotes && float64(votes[key]) >= minVoteShare*float64(totals[s])
 		if enough && !taken[s] && out[lane] == None && len(perStream[s]) < maxCandidates &&
 			len(perStream) < maxCompared {
 			perStream[s] = append(perStream[s], p.measure(s, lane))

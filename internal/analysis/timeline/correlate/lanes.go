@@ -7,12 +7,12 @@ import (
 
 // How the stream of a lane is learned.
 const (
-	nearby    = 100_000 // ns: a work on an idle stream begins so soon after its call
-	idleStart = 3_000   // ns: works that wait in the queue follow each other at once, within 1 to 2 µs
-	maxNearby = 128     // calls that are looked at for one work
-	fewVotes  = 3
-	mostVotes = 0.75 // share of a stream's votes that its lane must have
-	lead      = 1.3  // and by how much it must lead
+	nearby       = 100_000 // ns: a work on an idle stream begins so soon after its call
+	idleStart    = 3_000   // ns: works that wait in the queue follow each other at once, within 1 to 2 µs
+	maxNearby    = 128     // calls that are looked at for one work
+	fewVotes     = 3
+	minVoteShare = 0.75 // share of a stream's votes that its lane must have
+	lead         = 1.3  // and by how much it must lead
 )
 
 // lanes finds the stream of each lane. On an idle stream a work begins right after its
@@ -59,7 +59,7 @@ func (p *Problem) elect(votes map[[2]int32]int, totals []int, out []int32, taken
 	)
 	for _, b := range best {
 		s := b.stream
-		clear := b.votes >= fewVotes && float64(b.votes) >= mostVotes*float64(totals[s]) &&
+		clear := b.votes >= fewVotes && float64(b.votes) >= minVoteShare*float64(totals[s]) &&
 			float64(b.votes) >= lead*float64(second[s])
 		if clear && out[b.lane] == None && !taken[s] {
 			out[b.lane], taken[s] = s, true

@@ -30,7 +30,7 @@ const (
 // Absent is the name of the time before a thread began and after it ended.
 const Absent = "absent"
 
-// Doubt is how the name of a time is known: gap.Sureness.
+// Doubt is how the name of a time is known: gap.Confidence.
 type Doubt uint8
 
 // The ways, the best first.

@@ -25,8 +25,8 @@ import (
 // Limits: a process may have its memory served by a program of its own
 // (userfaultfd, FUSE), and reading it then takes as long as that program likes.
 const (
-	maxAtATime = 8                // dumps, one of a target; one that hangs keeps its place until its process ends
-	patience   = 10 * time.Second // for one dump
+	maxAtATime  = 8                // dumps, one of a target; one that hangs keeps its place until its process ends
+	dumpTimeout = 10 * time.Second // for one dump
 )
 
 // Taker makes dumps. It is safe for concurrent use.
@@ -52,9 +52,9 @@ func New(symbols symbols, describe describe) *Taker {
 
 // Take makes a dump of processes of target pid. Errors: clierror.NoProcess where none of
 // them is there any more, clierror.Permission without CAP_BPF and CAP_PERFMON,
-// clierror.General where it takes longer than patience or others are at it.
+// clierror.General where it takes longer than dumpTimeout or other dumps are being made.
 func (t *Taker) Take(ctx context.Context, pid uint32, processes []*proc.Process) (*dump.Dump, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	if !t.enter(pid) {
 		return nil, clierror.New(

@@ -243,7 +243,7 @@ func TestRealProcess(t *testing.T) {
 func TestSamplesAreForgotten(t *testing.T) {
 	s := New(Options{Interval: time.Hour, Keep: time.Millisecond})
 	defer s.Close()
-	r := &root{procs: map[proc.ID]uint64{{PID: 1 << 30}: 5}, gone: 2}
+	r := &root{procs: map[proc.ID]uint64{{PID: 1 << 30}: 5}, ended: 2}
 	for range 50 {
 		s.take(1<<30, r, time.Now())
 		time.Sleep(100 * time.Microsecond)

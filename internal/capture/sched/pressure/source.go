@@ -55,7 +55,7 @@ type Source struct {
 // root is one target.
 type root struct {
 	procs   map[proc.ID]uint64   // major faults when last seen
-	gone    uint64               // major faults of processes that ended
+	ended   uint64               // major faults of processes that ended
 	samples []recording.Pressure // ordered by TS
 	numaAt  time.Time
 	numa    map[string]uint64
@@ -124,7 +124,7 @@ func (s *Source) Forget(p *proc.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.roots[p.Root]; r != nil {
-		r.gone += r.procs[p.ID()]
+		r.ended += r.procs[p.ID()]
 		delete(r.procs, p.ID())
 	}
 }
@@ -143,7 +143,7 @@ func (s *Source) sample(at time.Time) {
 
 // take takes one sample. The caller holds the lock.
 func (s *Source) take(pid uint32, r *root, at time.Time) {
-	p := recording.Pressure{TS: clock.Monotonic(), GPUNode: s.gpu, MajorFaults: r.gone}
+	p := recording.Pressure{TS: clock.Monotonic(), GPUNode: s.gpu, MajorFaults: r.ended}
 	member := s.member(pid, r)
 	groups := s.files.cgroups(member)
 	p.FreeCPU = s.files.freeCPU(member)

@@ -11,21 +11,19 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// maxForeseen is how much of a stack is looked through, in bytes. The frames of a PyTorch
+// maxPrefetchBytes is how much of a stack is looked through, in bytes. The frames of a PyTorch
 // from main to a kernel of libtorch_cpu take 30 kB; what lies beyond is of its start.
-const maxForeseen = 64 << 10
+const maxPrefetchBytes = 64 << 10
 
-// foresee wants the files that the first thread of a process has return addresses into, before
-// any stack ends in one of them: else they are found one after the other, each by a
-// stack that ends there, and a big library is begun last. What a stack holds besides, of calls that
-// have returned, only costs the time to read a file more; it is an order, nothing is
-// believed of it.
-func (l *loader) foresee(p process.Process, c *change) {
+// prefetch orders the files that the return addresses on the stack of a process's first thread point into. Without it
+// each file is found by a stack that ends there, one after the other, and a large library is read last. Stale return
+// addresses only cost the time to read a file more.
+func (l *loader) prefetch(p process.Process, c *change) {
 	end, err := stackStart(int(p.PID()))
 	if err != nil {
 		return
 	}
-	b := make([]byte, min(maxForeseen, end))
+	b := make([]byte, min(maxPrefetchBytes, end))
 	if _, err := p.GetRemoteMemory().ReadAt(b, int64(end)-int64(len(b))); err != nil {
 		return // it has a smaller stack, or is gone
 	}

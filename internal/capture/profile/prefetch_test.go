@@ -51,7 +51,7 @@ func TestForesee(t *testing.T) {
 	c := mapped(t, p)
 	nowhere := process.RawMapping{Vaddr: 1 << 20, Length: 4096, Path: "nowhere"}
 	c.come, c.files = append(c.come, nowhere, nowhere), append(c.files, &image{}, nil)
-	(&loader{}).foresee(p, &c)
+	(&loader{}).prefetch(p, &c)
 	for i, m := range c.come {
 		if strings.Contains(m.Path, "/libc.so") && c.files[i].wanted != 1 {
 			t.Errorf("%s is wanted %d times", m.Path, c.files[i].wanted)

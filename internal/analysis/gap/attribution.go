@@ -8,12 +8,12 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 )
 
-// A sample is taken 99 times a second, and many stretches in which a thread runs are shorter than the time
-// between two of them. So stretches that are alike share their samples: each sample of a stratum stands for an
-// equal part of the stratum's time, and a stretch without a sample of its own is given to the sample that has
-// least. Sums are then in the proportion of the samples, and the steps still tile their gaps.
+// A sample is taken 99 times a second, and a thread often runs for less than the time between two samples. Intervals of
+// one class therefore share their samples: each sample stands for an equal part of the class's time, and an interval
+// without a sample of its own goes to the sample with the least time so far. The sums are then in proportion to the
+// samples, and the steps still cover their gaps exactly.
 
-// sampleClass is what stretches that are alike have in common: the thread, the calls before and after
+// sampleClass is what the intervals of a class have in common: the thread, the calls before and after
 // (index into Meta.Functions + 1), and the length within a factor of two.
 type sampleClass struct {
 	thread        int32
@@ -21,10 +21,10 @@ type sampleClass struct {
 	length        uint8
 }
 
-// attributor keeps the stretches that wait for a cause.
+// attributor keeps the intervals that wait for a cause.
 type attributor struct {
-	pools   []pool
-	strata  map[sampleClass]int32
+	classes []classSamples
+	byClass map[sampleClass]int32
 	last    sampleClass
 	lastAt  int32
 	pending []pending
@@ -32,35 +32,35 @@ type attributor struct {
 
 // pending is a step that waits for its cause.
 type pending struct {
-	step, pool int32
-	sample     int32 // entry of its own in the pool; None
+	step, class int32
+	sample      int32 // its own entry in the class; None
 }
 
-// pool is the samples of a stratum.
-type pool struct {
+// classSamples are the samples of a class.
+type classSamples struct {
 	thread  int32
 	entries []entry
-	heap    []int32 // entries, the one with the least time on top; made when the first is dealt
+	heap    []int32 // entries, the one with the least time first; made when the first is attributed
 }
 
-// entry is one sample, and the time that it stands for already.
+// entry is a sample and the time attributed to it so far.
 type entry struct {
 	stack uint64
 	time  uint64
 }
 
-func newAttributor() attributor { return attributor{strata: map[sampleClass]int32{}, lastAt: None} }
+func newAttributor() attributor { return attributor{byClass: map[sampleClass]int32{}, lastAt: None} }
 
-// pool returns the place of the pool of a stratum.
-func (d *attributor) pool(s sampleClass) int32 {
+// class returns the index of a class, which it adds if it is new.
+func (d *attributor) class(s sampleClass) int32 {
 	if d.lastAt != None && d.last == s {
 		return d.lastAt
 	}
-	at, ok := d.strata[s]
+	at, ok := d.byClass[s]
 	if !ok {
-		at = int32(len(d.pools))
-		d.pools = append(d.pools, pool{thread: s.thread})
-		d.strata[s] = at
+		at = int32(len(d.classes))
+		d.classes = append(d.classes, classSamples{thread: s.thread})
+		d.byClass[s] = at
 	}
 	d.last, d.lastAt = s, at
 	return at
@@ -114,18 +114,18 @@ func (w *walker) wasIn(th *thread, from, to uint64) {
 	}
 }
 
-// later leaves [from, to), which has one sample at most, to be dealt.
+// later leaves [from, to), which has at most one sample, to be attributed by resolve.
 func (w *walker) later(th *thread, s sampleClass, from, to uint64, samples []sample) {
 	s.length = uint8(bits.Len64(to - from))
-	at := w.deal.pool(s)
-	p := pending{step: int32(len(w.out.Steps)), pool: at, sample: None}
+	at := w.attribution.class(s)
+	p := pending{step: int32(len(w.out.Steps)), class: at, sample: None}
 	w.emit(from, to, cause.Count, detail{th: th})
 	if len(samples) == 1 {
-		pool := &w.deal.pools[at]
-		p.sample = int32(len(pool.entries))
-		pool.entries = append(pool.entries, entry{stack: uint64(samples[0].stack), time: to - from})
+		class := &w.attribution.classes[at]
+		p.sample = int32(len(class.entries))
+		class.entries = append(class.entries, entry{stack: uint64(samples[0].stack), time: to - from})
 	}
-	w.deal.pending = append(w.deal.pending, p)
+	w.attribution.pending = append(w.attribution.pending, p)
 }
 
 // resolve gives each step that waits for one its cause.
@@ -134,17 +134,17 @@ func (d *attributor) resolve(w *walker) {
 	for i := range d.pending {
 		p := &d.pending[i]
 		s := &w.out.Steps[p.step]
-		pool, sure := &d.pools[p.pool], Inferred
-		th := w.threads[pool.thread]
+		class, sure := &d.classes[p.class], Inferred
+		th := w.threads[class.thread]
 		var stack uint64
 		switch {
 		case p.sample != None:
-			stack, sure = pool.entries[p.sample].stack, Seen
-		case len(pool.entries) > 0:
-			stack = pool.take(s.To - s.From)
+			stack, sure = class.entries[p.sample].stack, Seen
+		case len(class.entries) > 0:
+			stack = class.take(s.To - s.From)
 		default:
 			var ok bool
-			if stack, ok = whole[pool.thread].take(w, th, s.To-s.From); ok {
+			if stack, ok = whole[class.thread].take(w, th, s.To-s.From); ok {
 				break
 			}
 			if th.intervals == nil { // not even that it ran is known
@@ -157,31 +157,30 @@ func (d *attributor) resolve(w *walker) {
 	}
 }
 
-// whole is a pool of all samples that strata of a thread have; where they have none, of all that were taken of it
-// outside of calls. Of many samples few are needed: as long as one stands for no time yet it is the next, so that no
-// more are looked for than steps ask for one.
-type whole struct {
-	pool
-	dealt  bool // strata have samples
-	sample int  // into thread.samples: those before are looked at
-	op     int  // into thread.ops: where the last of them was
+// threadSamples are all samples of a thread's classes or, if these have none, all samples that were taken of it outside
+// of calls. Those are found one at a time, when a step needs a sample that has no time yet.
+type threadSamples struct {
+	classSamples
+	attributed bool // byClass have samples
+	sample     int  // into thread.samples: those before are looked at
+	op         int  // into thread.ops: where the last of them was
 }
 
-func (d *attributor) byThread(w *walker) []whole {
-	out := make([]whole, len(w.threads))
-	for i := range d.pools {
-		p := &d.pools[i]
+func (d *attributor) byThread(w *walker) []threadSamples {
+	out := make([]threadSamples, len(w.threads))
+	for i := range d.classes {
+		p := &d.classes[i]
 		for _, e := range p.entries {
 			x := &out[p.thread]
-			x.entries, x.dealt = append(x.entries, entry{stack: e.stack}), true
+			x.entries, x.attributed = append(x.entries, entry{stack: e.stack}), true
 		}
 	}
 	return out
 }
 
-// take is pool.take; false where there is no sample at all.
-func (x *whole) take(w *walker, th *thread, ns uint64) (stack uint64, ok bool) {
-	if !x.dealt {
+// take is classSamples.take; false where there is no sample at all.
+func (x *threadSamples) take(w *walker, th *thread, ns uint64) (stack uint64, ok bool) {
+	if !x.attributed {
 		if stack, ok = x.next(w, th); ok {
 			x.entries = append(x.entries, entry{stack: stack, time: ns})
 			return stack, true
@@ -190,11 +189,11 @@ func (x *whole) take(w *walker, th *thread, ns uint64) (stack uint64, ok bool) {
 	if len(x.entries) == 0 {
 		return 0, false
 	}
-	return x.pool.take(ns), true
+	return x.classSamples.take(ns), true
 }
 
 // next returns the stack of the next sample of a thread that was taken while it was in no call.
-func (x *whole) next(w *walker, th *thread) (stack uint64, ok bool) {
+func (x *threadSamples) next(w *walker, th *thread) (stack uint64, ok bool) {
 	for x.sample < len(th.samples) {
 		s := th.samples[x.sample]
 		x.sample++
@@ -209,7 +208,7 @@ func (x *whole) next(w *walker, th *thread) (stack uint64, ok bool) {
 }
 
 // settle gives a step its cause.
-func (s *Step) settle(c cause.ID, stack uint64, sure Sureness) {
+func (s *Step) settle(c cause.ID, stack uint64, sure Confidence) {
 	s.Stack, s.Sure = stack, max(s.Sure, sure)
 	if s.Cause == cause.Count {
 		s.Cause = c
@@ -219,7 +218,7 @@ func (s *Step) settle(c cause.ID, stack uint64, sure Sureness) {
 }
 
 // take gives more time to the sample that has least, and returns its stack.
-func (p *pool) take(ns uint64) uint64 {
+func (p *classSamples) take(ns uint64) uint64 {
 	if p.heap == nil {
 		p.heap = make([]int32, len(p.entries))
 		for i := range p.heap {
@@ -237,7 +236,7 @@ func (p *pool) take(ns uint64) uint64 {
 }
 
 // sink restores the heap below i.
-func (p *pool) sink(i int) {
+func (p *classSamples) sink(i int) {
 	for {
 		least := i
 		for _, child := range [2]int{2*i + 1, 2*i + 2} {
@@ -253,7 +252,7 @@ func (p *pool) sink(i int) {
 	}
 }
 
-func (p *pool) less(x, y int32) bool {
+func (p *classSamples) less(x, y int32) bool {
 	if p.entries[x].time != p.entries[y].time {
 		return p.entries[x].time < p.entries[y].time
 	}

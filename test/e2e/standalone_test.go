@@ -18,20 +18,20 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
-// alone runs the client where no daemon is, with a folder of its own for temporary files.
-type alone struct {
+// standalone runs the client where no daemon is, with a folder of its own for temporary files.
+type standalone struct {
 	t   *testing.T
 	dir string
 }
 
-func newAlone(t *testing.T) alone {
+func newStandalone(t *testing.T) standalone {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	program(t, "inferscoped")
-	return alone{t, t.TempDir()}
+	return standalone{t, t.TempDir()}
 }
 
-func (a alone) command(args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
+func (a standalone) command(args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	a.t.Cleanup(cancel)
 	cmd := exec.CommandContext(
@@ -45,7 +45,7 @@ func (a alone) command(args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer)
 }
 
 // does runs a command that succeeds and leaves nothing behind.
-func (a alone) does(args ...string) (stdout string) {
+func (a standalone) does(args ...string) (stdout string) {
 	a.t.Helper()
 	cmd, out, said := a.command(args...)
 	if err := cmd.Run(); err != nil {
@@ -56,7 +56,7 @@ func (a alone) does(args ...string) (stdout string) {
 }
 
 // left checks that nothing of a daemon is left.
-func (a alone) left() {
+func (a standalone) left() {
 	a.t.Helper()
 	if left, err := filepath.Glob(filepath.Join(a.dir, "inferscope-run-*")); err != nil || len(left) > 0 {
 		a.t.Errorf("these are left: %v, %v", left, err)
@@ -67,7 +67,7 @@ func (a alone) left() {
 // everything out again.
 func TestWithoutADaemon(t *testing.T) {
 	t.Parallel()
-	a := newAlone(t)
+	a := newStandalone(t)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	pid := strconv.Itoa(v.PID)
 	clean := func() {
@@ -102,7 +102,7 @@ func TestWithoutADaemon(t *testing.T) {
 // TestInterruptedWithoutADaemon: Ctrl-C ends the command and its daemon, and leaves nothing in the process.
 func TestInterruptedWithoutADaemon(t *testing.T) {
 	t.Parallel()
-	a := newAlone(t)
+	a := newStandalone(t)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	cmd, _, said := a.command("report", strconv.Itoa(v.PID), "--for", "100s")
 	if err := cmd.Start(); err != nil {
