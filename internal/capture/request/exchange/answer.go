@@ -43,17 +43,31 @@ func (x *Exchange) frame(b []byte) (content bool) {
 		}
 		return true
 	})
-	switch string(kind) {
-	case "content_block_delta", "response.output_text.delta", "response.reasoning_text.delta":
-		content = true
-	default:
-		content = content && len(kind) == 0
+	if len(kind) > 0 {
+		content = isGenerated(kind)
 	}
-	if x.Content != nil && content && !another {
+	if x.Content != nil && content && !another && isText(kind) {
 		x.Content.part(text, repeats, x.Unreadable)
 		x.Content.Answer.Cut = x.Content.Answer.Cut || len(b) >= maxLine-len("data: ")
 	}
 	return content
+}
+
+// isGenerated reports whether a part of this type carries what a model has generated: Anthropic, and OpenAI's responses,
+// whose deltas are of texts, reasoning, refusals and arguments of calls.
+func isGenerated(kind []byte) bool {
+	return string(kind) == "content_block_delta" ||
+		bytes.HasPrefix(kind, []byte("response.")) && bytes.HasSuffix(kind, []byte(".delta"))
+}
+
+// isText reports whether what a part of this type carries is text that is kept where content is asked for.
+func isText(kind []byte) bool {
+	switch string(kind) {
+	case "", "content_block_delta", "response.output_text.delta", "response.reasoning_text.delta",
+		"response.reasoning_summary_text.delta", "response.refusal.delta":
+		return true
+	}
+	return false
 }
 
 // isContent reports whether a member that is not empty is what a model has generated.
@@ -78,7 +92,7 @@ func isContent(path [][]byte, v value) bool {
 	case 3:
 		if string(path[0]) == "choices" && string(path[1]) == "delta" {
 			switch last {
-			case "content", "reasoning_content", "reasoning":
+			case "content", "reasoning_content", "reasoning", "refusal":
 				return v.kind == '"'
 			case "tool_calls", "function_call":
 				return true

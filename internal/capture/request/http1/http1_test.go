@@ -208,6 +208,25 @@ var dialects = []dialect{
 		content: []bool{false, true, false}, id: "resp_1", model: "m", in: 7, out: 3, cached: 2, source: exchange.Usage,
 	},
 	{
+		name: "OpenAI Responses, a call of a tool", path: "/v1/responses", body: `{"model":"m","stream":true}`, header: sse,
+		writes: []string{
+			chunk("event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_2\",\"model\":\"m\"}}\n\n"),
+			chunk("event: response.output_item.added\ndata: {\"type\":\"response.output_item.added\",\"item\":{\"type\":\"function_call\",\"arguments\":\"\"}}\n\n"),
+			chunk("event: response.function_call_arguments.delta\ndata: {\"type\":\"response.function_call_arguments.delta\",\"delta\":\"{\"}\n\n"),
+			chunk("event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"id\":\"resp_2\",\"usage\":{\"input_tokens\":7,\"output_tokens\":3}}}\n\n") + "0\r\n\r\n",
+		},
+		content: []bool{false, false, true, false}, id: "resp_2", model: "m", in: 7, out: 3, source: exchange.Usage,
+	},
+	{
+		name: "a refusal", path: "/v1/chat/completions", body: `{"model":"m","stream":true}`, header: sse,
+		writes: []string{
+			chunk("data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":null,\"refusal\":null}}]}\n\n"),
+			chunk("data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"refusal\":\"No\"}}]}\n\n"),
+			chunk("data: [DONE]\n\n") + "0\r\n\r\n",
+		},
+		content: []bool{false, true, false}, id: "c", model: "m", out: 1, source: exchange.Chunks,
+	},
+	{
 		name: "Triton", path: "/v2/models/ensemble_12345/generate_stream", body: `{"text_input":"x","stream":true}`, header: sse,
 		writes:  []string{chunk("data: {\"model_name\":\"e\",\"text_output\":\"a\"}\n\n"), "0\r\n\r\n"},
 		content: []bool{true, false}, out: 1, source: exchange.Chunks,
