@@ -45,6 +45,13 @@ func scene(t *testing.T) (dir string, recs map[string]*recording.Recording) {
 	recs = map[string]*recording.Recording{}
 	for i, name := range []string{"one", "it's two", "three"} {
 		rec := exporttest.Decode(40 + 20*i)
+		rec.Meta.Steps = []recording.Step{
+			{
+				TS: rec.Meta.From + 2000, PID: rec.Meta.Target, Requests: 3, Tokens: 4, Firsts: 1, Stats: true,
+				Running: 5, Waiting: 2, KVPermille: 250,
+			},
+			{TS: rec.Meta.From + 3000, PID: rec.Meta.Target, Requests: 3, Tokens: 3, Finished: 1, Preempts: 1},
+		}
 		rec.Meta.Requests = []recording.Request{
 			{
 				Number: 1, PID: rec.Meta.Target, Received: rec.Meta.From + 1000, FirstToken: rec.Meta.From + 51_000,
@@ -159,9 +166,13 @@ func TestViewsAgreeWithRecordings(t *testing.T) {
 		"SELECT DISTINCT latency_ns, ttft_ns, tpot_ns, model, status, output_tokens FROM requests WHERE outcome = " +
 			"'complete'": {{"1000000", "50000", "100000", "m'; DROP TABLE x", "200", "10"}},
 		"SELECT count(*), count(status), count(latency_ns), count(ttft_ns), count(tpot_ns) FROM requests": {{"6", "3", "3", "3", "3"}},
-		"SELECT recording, count(*) > 0 FROM raw.copies GROUP BY ALL":                                     {{"it's two", "true"}, {"one", "true"}, {"three", "true"}},
-		"SELECT count(*), count(start_ns) FROM raw.lifecycle -- a table without rows; DROP":               {{"0", "0"}},
-		"SELECT 'a;''b', $$c'd;$$, E'e\\'f;', \"x;y\" FROM (SELECT 1 AS \"x;y\") /* ; */ ;":               {{"a;'b", "c'd;", "e'f;", "1"}},
+		"SELECT tokens, any_value(first_tokens), sum(finished), sum(preempted), count(running), sum(waiting), min(kv_usage), " +
+			"count(DISTINCT step_ns) FROM steps GROUP BY tokens": {
+			{"3", "0", "3", "3", "0", "NULL", "NULL", "1"}, {"4", "1", "0", "0", "3", "6", "0.25", "1"},
+		},
+		"SELECT recording, count(*) > 0 FROM raw.copies GROUP BY ALL":                       {{"it's two", "true"}, {"one", "true"}, {"three", "true"}},
+		"SELECT count(*), count(start_ns) FROM raw.lifecycle -- a table without rows; DROP": {{"0", "0"}},
+		"SELECT 'a;''b', $$c'd;$$, E'e\\'f;', \"x;y\" FROM (SELECT 1 AS \"x;y\") /* ; */ ;": {{"a;'b", "c'd;", "e'f;", "1"}},
 	} {
 		got := ask(t, dir, sql)
 		slices.SortFunc(got, slices.Compare)

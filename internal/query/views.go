@@ -85,6 +85,18 @@ func Views() []View {
  FROM base.requests t JOIN base.recordings r USING (n)`,
 		},
 		{
+			Name: "steps", Doc: "steps of inference engines; what an engine did not tell is NULL",
+			Columns: []string{
+				"recording", "node", "pid", "engine", "step_ns", "requests", "tokens", "first_tokens", "finished",
+				"preempted", "running", "waiting", "kv_usage",
+			},
+			needs: []string{"steps"},
+			sql: `SELECT r.recording, r.node_name AS node, t.pid, t.engine, try_cast(t.ts_ns AS BIGINT) + r.wall_offset_ns AS step_ns,
+ t.requests, t.tokens, t.firsts AS first_tokens, t.finished, t.preempted,
+ CASE WHEN t.stats THEN t.running END AS running, CASE WHEN t.stats THEN t.waiting END AS waiting,
+ CASE WHEN t.stats THEN t.kv_permille / 1000 END AS kv_usage FROM base.steps t JOIN base.recordings r USING (n)`,
+		},
+		{
 			Name: "threads", Doc: "what threads did with their time",
 			Columns: []string{
 				"recording", "node", "pid", "tid", "from_ns", "thread", "running_ns", "runnable_ns",
