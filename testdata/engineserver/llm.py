@@ -6,6 +6,7 @@ Prints its port. What can be wrong with a server is planted by the settings belo
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import itertools
 import json
@@ -31,6 +32,9 @@ SETTINGS = {
     "usage": 1,  # 0: an answer has no account of its tokens
     "admit": 0,  # requests that the API server works on at a time; 0: all
     "await_ms": 0,  # each request waits so long for something else before the engine has it
+    "block_ms": 0,  # and the event loop waits so long for each request: a call that is not asynchronous
+    "pool": 0,  # threads that tokenize in place of the event loop
+    "survey": 0,  # 1: a thread computes all the time
 }
 
 
@@ -52,6 +56,11 @@ def audit(s):
     until = time.thread_time() + s["audit_ms"] / 1e3
     while time.thread_time() < until:
         pass
+
+
+def survey():
+    while True:
+        sum(range(1000))
 
 
 class Sequence:
@@ -170,6 +179,9 @@ class Server:
     def __init__(self, s):
         self.s, self.numbers, self.queues = s, itertools.count(), {}
         self.admitted = asyncio.Semaphore(s["admit"]) if s["admit"] else contextlib.nullcontext()
+        self.pool = concurrent.futures.ThreadPoolExecutor(s["pool"]) if s["pool"] else None
+        if s["survey"]:
+            threading.Thread(target=survey, daemon=True).start()
 
     async def listen(self, sock):
         self.engine = sock
@@ -221,9 +233,15 @@ class Server:
     def ask(self, name, prompt, _tokens):
         send(self.engine, frame(b"\x00", True) + frame(pack(request(name, prompt))))
 
+    async def tokenize(self, words):
+        if self.pool is None:
+            return tokenize(words, self.s)
+        return await asyncio.get_running_loop().run_in_executor(self.pool, tokenize, words, self.s)
+
     async def complete(self, question, writer):
         tokens = question["max_tokens"]
-        prompt = tokenize(question["prompt"].split(), self.s)
+        time.sleep(self.s["block_ms"] / 1e3)
+        prompt = await self.tokenize(question["prompt"].split())
         name = f"cmpl-{next(self.numbers)}"
         full = f"{name}-{tokens}-deadbeef"
         queue = self.queues[full] = asyncio.Queue()
