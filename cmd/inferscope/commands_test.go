@@ -141,7 +141,7 @@ func TestStatus(t *testing.T) {
 		"9 recordings, 12 to go; 4 attempts failed",
 		"0 NVIDIA H200 540 W 61 1755 MHz 98% 5.00 GB of 80.0 GB power limit, too hot (hardware)",
 		"0 PCIe 12.3 GB/s 40 MB/s",
-		"H200 - - 345 MHz 0% 0 B of 80.0 GB", "Xid 31 (a kernel used an address that is not mapped) of GPU 1 2 times",
+		"H200 - - 345 MHz - 0 B of 80.0 GB", "Xid 31 (a kernel used an address that is not mapped) of GPU 1 2 times",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(r.stdout), " "), text) {
 			t.Errorf("no %q in:\n%s", text, r.stdout)

@@ -91,7 +91,7 @@ func (d *fakeDaemon) Status() api.Status {
 				Utilization: 98, MemoryUsed: 5e9, MemoryTotal: 80e9,
 				Links: recording.PCIeLink, PCIeRx: 12.3e9, PCIeTx: 40e6,
 			},
-			{GPU: 1, Name: "NVIDIA\x1b[31m H200", SMClock: 345, MemoryTotal: 80e9},
+			{GPU: 1, Name: "NVIDIA\x1b[31m H200", MIG: true, SMClock: 345, MemoryTotal: 80e9},
 		},
 		Xids:     []recording.XidCount{{GPU: 1, Bus: "0000:66:00", Code: 31, Count: 2}},
 		Rings:    api.Rings{Bytes: 64 << 20, Events: 5000},

@@ -132,12 +132,20 @@ func sensorTable(samples []recording.Sensor) *document.Table {
 			reading(s.Power, fmt.Sprintf("%.0f W", float64(s.Power)/1000)),
 			reading(uint64(s.Temperature), fmt.Sprint(s.Temperature)),
 			reading(s.SMClock, fmt.Sprintf("%d MHz", s.SMClock)),
-			fmt.Sprintf("%d%%", s.Utilization),
+			utilization(s),
 			fmt.Sprintf("%s of %s", format.Size(s.MemoryUsed), format.Size(s.MemoryTotal)),
 			strings.Join(limits, ", "),
 		)
 	}
 	return t
+}
+
+// utilization is not known of a divided GPU.
+func utilization(s *recording.Sensor) string {
+	if s.MIG {
+		return format.Nothing
+	}
+	return fmt.Sprintf("%d%%", s.Utilization)
 }
 
 // linkTable shows what the links of each GPU carry, where that is known.

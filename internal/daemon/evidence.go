@@ -62,6 +62,8 @@ type sensing interface {
 	Sensors(from, to uint64) []recording.Sensor
 	// Processes returns what processes held of the GPUs' memory lately.
 	Processes() []recording.GPUProcess
+	// Parts returns the parts of divided GPUs (MIG).
+	Parts() []recording.GPUPart
 	// Xids returns the errors of GPUs within [from, to] (ns), ordered by TS.
 	Xids(from, to uint64) []recording.Xid
 	// Latest returns the last sample of each GPU.
@@ -179,7 +181,8 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 				d.Processes = append(d.Processes, p)
 			}
 		}
-		if len(d.Processes)+len(d.Xids) > 0 {
+		d.Parts = slices.DeleteFunc(slices.Clone(g.Parts()), func(p recording.GPUPart) bool { return p.TS > m.To })
+		if len(d.Processes)+len(d.Xids)+len(d.Parts) > 0 {
 			m.Driver = &d
 		}
 	}

@@ -148,6 +148,9 @@ type Sensor struct {
 	MemoryUsed        uint64 `json:"memory_used_bytes"`      // by all processes
 	MemoryTotal       uint64 `json:"memory_total_bytes"`     //
 	Uncorrected       uint64 `json:"ecc_uncorrected_errors"` // since the driver was loaded
+	// MIG says that the GPU is divided into parts: the sensors are those of the whole, and the driver gives no
+	// utilization.
+	MIG bool `json:"mig"`
 	// What the GPU's links carried, bytes a second, as it was read last: received by the GPU and sent. The driver counts
 	// PCIe for 20 ms once a second; NVLink, all links together, is the average of five seconds.
 	Links    Links  `json:"links_known"`
@@ -191,6 +194,20 @@ func ClockReasons() []ClockReason {
 type Driver struct {
 	Processes []GPUProcess `json:"processes,omitempty"`  // the latest of each process of the target and GPU
 	Xids      []Xid        `json:"xid_errors,omitempty"` // of the machine's GPUs, ordered by TS
+	Parts     []GPUPart    `json:"parts,omitempty"`      // the latest of each part of the machine's divided GPUs (MIG)
+}
+
+// GPUPart is a part of a divided GPU (MIG). It has memory of its own, and no other sensors.
+type GPUPart struct {
+	TS          uint64 `json:"ts_ns"`    // CLOCK_MONOTONIC
+	GPU         int    `json:"gpu"`      // index, as nvidia-smi counts
+	GPUUUID     string `json:"gpu_uuid"` // of the whole
+	Index       int    `json:"index"`    // among the parts of the GPU
+	Instance    int    `json:"gpu_instance"`
+	UUID        string `json:"uuid"`
+	Profile     string `json:"profile"` // e.g. 1g.10gb
+	MemoryUsed  uint64 `json:"memory_used_bytes"`
+	MemoryTotal uint64 `json:"memory_total_bytes"` // 0: the driver does not say
 }
 
 // GPUProcess is the memory that a process of the target holds on a GPU, as NVML counts it: what frameworks allocate,

@@ -43,6 +43,10 @@ func addSensors(d *document.Document, m *Model) {
 		if g.SMClock > 0 {
 			clock, can = fmt.Sprintf("%d MHz", g.SMClock), fmt.Sprintf("%d MHz", g.SMClockMax)
 		}
+		utilization := format.Nothing
+		if !g.MIG {
+			utilization = fmt.Sprintf("%d%%", g.Utilization)
+		}
 		t.Row(
 			fmt.Sprintf("%d %s", g.Index, format.Clean(g.Name)),
 			watts(g.Power),
@@ -55,7 +59,7 @@ func addSensors(d *document.Document, m *Model) {
 			fmt.Sprint(g.Temperature),
 			clock,
 			can,
-			fmt.Sprintf("%d%%", g.Utilization),
+			utilization,
 			format.Size(g.MemoryUsed),
 		)
 		lines = append(lines, clockLines(g)...)
@@ -112,6 +116,9 @@ func Rate(bytesPerSec uint64) string {
 }
 
 func clockLines(g *sensors.GPU) (lines []string) {
+	if g.MIG {
+		lines = append(lines, partsLine(g))
+	}
 	if g.Throttled {
 		var why []string
 		for _, r := range g.Throttle {
@@ -143,6 +150,25 @@ func clockLines(g *sensors.GPU) (lines []string) {
 		)
 	}
 	return lines
+}
+
+// partsLine says what of a divided GPU is known, and what its parts hold.
+func partsLine(g *sensors.GPU) string {
+	text := fmt.Sprintf("GPU %d is divided (MIG): power, clocks and temperature are those of the whole GPU, with all its "+
+		"parts, and the driver gives no utilization.", g.Index)
+	for i := range g.Parts {
+		p := &g.Parts[i]
+		whose := ""
+		if p.Used {
+			whose = ", which the program uses,"
+		}
+		text += fmt.Sprintf(" Part %d (%s)%s holds %s", p.Index, format.Clean(p.Profile), whose, format.Size(p.MemoryUsed))
+		if p.MemoryTotal > 0 {
+			text += " of " + format.Size(p.MemoryTotal)
+		}
+		text += "."
+	}
+	return text
 }
 
 // xidText reports what the driver reported of a GPU.

@@ -52,3 +52,25 @@ func TestTrafficOfLinks(t *testing.T) {
 		t.Errorf("traffic of NVLink that nobody read:\n%s", text.String())
 	}
 }
+
+// TestDividedGPU: a report says that the sensors are of the whole GPU, and what its parts hold.
+func TestDividedGPU(t *testing.T) {
+	rec := decode().Recording()
+	rec.Meta.Sensors = []recording.Sensor{{TS: rec.Meta.From, UUID: "GPU-1", MIG: true, Power: 300_000}}
+	rec.Meta.Driver = &recording.Driver{Parts: []recording.GPUPart{
+		{GPUUUID: "GPU-1", Index: 2, UUID: "MIG-1", Profile: "1g.5gb", MemoryUsed: 3e9, MemoryTotal: 5e9},
+	}}
+	var text bytes.Buffer
+	if err := Text(&text, New(rec), TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(strings.Fields(text.String()), " ")
+	for _, want := range []string{
+		"GPU 0 is divided (MIG): power", "Part 2 (1g.5gb) holds 3.00 GB of 5.00 GB.",
+		"300 W 300 W - - 0 - - - 0 B", // of utilization nothing
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in:\n%s", want, text.String())
+		}
+	}
+}

@@ -43,12 +43,26 @@ type GPU struct {
 	// least.
 	Throttled bool `json:"throttled"`
 
+	// MIG says that the GPU is divided: the values are those of the whole GPU, without utilization.
+	MIG   bool   `json:"mig"`
+	Parts []Part `json:"parts,omitempty"` // by index
+
 	PCIe   *Traffic `json:"pcie,omitempty"`   // nil: not known
 	NVLink *Traffic `json:"nvlink,omitempty"` // of all links together; nil: not known, or there are none
 
 	PerIteration float64 `json:"energy_per_iteration_j"` // 0: not known
 	PerRequest   float64 `json:"energy_per_request_j"`   // 0: not known
 	PerToken     float64 `json:"energy_per_token_j"`     // of output; 0: not known
+}
+
+// Part is a part of a divided GPU (MIG).
+type Part struct {
+	Index       int    `json:"index"`
+	UUID        string `json:"uuid"`
+	Profile     string `json:"profile"` // e.g. 1g.10gb
+	MemoryUsed  uint64 `json:"memory_used_bytes"`
+	MemoryTotal uint64 `json:"memory_total_bytes"` // 0: not known
+	Used        bool   `json:"used"`               // by the target
 }
 
 // Traffic is what a kind of link carried, bytes a second, whoever's work it was.
@@ -116,7 +130,8 @@ func Summarize(rec *recording.Recording, rates Rates) *Summary {
 	for _, list := range byGPU {
 		g := summarize(list)
 		g.Used = used[g.UUID]
-		if g.Used {
+		g.addParts(rec.Meta.Driver, used)
+		if g.Used && !g.MIG { // the power of a divided GPU is that of all its parts
 			g.PerIteration, g.PerRequest = g.each(rates.Iterations), g.each(rates.Requests)
 			g.PerToken = g.each(rates.Tokens)
 		}
@@ -124,6 +139,20 @@ func Summarize(rec *recording.Recording, rates Rates) *Summary {
 	}
 	slices.SortFunc(out.GPUs, func(a, b GPU) int { return cmp.Compare(a.Index, b.Index) })
 	return out
+}
+
+// addParts adds the parts of a divided GPU, which is used where one of them is.
+func (g *GPU) addParts(d *recording.Driver, used map[string]bool) {
+	if !g.MIG || d == nil {
+		return
+	}
+	for i := range d.Parts {
+		if p := &d.Parts[i]; p.GPUUUID == g.UUID {
+			g.Parts = append(g.Parts, Part{p.Index, p.UUID, p.Profile, p.MemoryUsed, p.MemoryTotal, used[p.UUID]})
+			g.Used = g.Used || used[p.UUID]
+		}
+	}
+	slices.SortStableFunc(g.Parts, func(a, b Part) int { return cmp.Compare(a.Index, b.Index) })
 }
 
 // each returns the energy of one of so many a second, J.
@@ -140,6 +169,7 @@ func summarize(list []recording.Sensor) GPU {
 	g := GPU{
 		Index: last.GPU, UUID: last.UUID, Name: last.Name, Samples: len(list), Covered: last.TS - first.TS,
 		PowerLimit: last.PowerLimit, SMClockMax: last.SMClockMax, MemoryTotal: last.MemoryTotal, Throttle: []Reason{},
+		MIG: last.MIG,
 	}
 	if last.Uncorrected > first.Uncorrected {
 		g.ECC = last.Uncorrected - first.Uncorrected

@@ -57,6 +57,23 @@ func TestEnergy(t *testing.T) {
 	}
 }
 
+// TestDivided: of a divided GPU there is no energy per iteration, since its power is that of all parts; it is used where
+// one of its parts is.
+func TestDivided(t *testing.T) {
+	rec := record(func(_ int, s *recording.Sensor) { s.MIG, s.Utilization = true, 0 })
+	rec.Meta.GPU.Devices[0].UUID = "MIG-1"
+	rec.Meta.Driver = &recording.Driver{Parts: []recording.GPUPart{
+		{GPUUUID: "GPU-2", Index: 1, UUID: "MIG-1", MemoryUsed: 7},
+		{GPUUUID: "GPU-2", Index: 0, UUID: "MIG-0"},
+		{GPUUUID: "GPU-9", Index: 0, UUID: "MIG-9"},
+	}}
+	g := one(t, rec, sensors.Rates{Iterations: 10})
+	if !g.MIG || !g.Used || g.PerIteration != 0 || g.Energy == 0 || len(g.Parts) != 2 || g.Parts[0].Used ||
+		!g.Parts[1].Used || g.Parts[1].MemoryUsed != 7 {
+		t.Errorf("%+v", g)
+	}
+}
+
 // TestTraffic: averages and peaks are of the samples that know a link; a link that no sample knows is absent.
 func TestTraffic(t *testing.T) {
 	g := one(t, record(func(i int, s *recording.Sensor) {

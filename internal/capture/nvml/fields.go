@@ -22,7 +22,10 @@ type field struct {
 }
 
 // newFields are those of driver 535 and later.
-func newFields() []field { return fields("clocks_event_reasons.active", "power.draw.instant") }
+func newFields() []field {
+	divided := field{"mig.mode.current", func(s *answer, text string) error { s.MIG = text == "Enabled"; return nil }}
+	return append(fields("clocks_event_reasons.active", "power.draw.instant"), divided)
+}
 
 // olderFields are those before.
 func olderFields() []field { return fields("clocks_throttle_reasons.active", "power.draw") }

@@ -20,7 +20,7 @@ import (
 )
 
 const line = "1, GPU-0a1b, NVIDIA H200, 123.45, 700.00, 61, 1755, 1980, 3201, 0x0000000000000004, 97, 42, 1024, " +
-	"143771, 0, 00000000:65:00.0"
+	"143771, 0, 00000000:65:00.0, Disabled"
 
 func TestParse(t *testing.T) {
 	got, err := parse(line, newFields())
@@ -152,7 +152,7 @@ func TestOlderDriver(t *testing.T) {
 			Program: fake(
 				t,
 				"case \"$1\" in *event_reasons*) echo 'Field \"clocks_event_reasons.active\" is not a valid field to "+
-					"query.'; exit 2;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n",
+					"query.'; exit 2;; esac\nwhile :; do echo '"+strings.TrimSuffix(line, ", Disabled")+"'; sleep 0.02; done\n",
 			),
 		},
 	)

@@ -19,13 +19,14 @@ const (
 	maxProcesses = 1024
 )
 
-// askProcesses asks nvidia-smi what each process holds, until stop is closed.
+// askProcesses asks nvidia-smi what each process holds, and for the parts of divided GPUs, until stop is closed.
 func (s *Source) askProcesses(stop chan struct{}) {
 	for {
 		list, err := s.processesNow(stop)
 		s.mu.Lock()
 		s.processes, s.askErr = list, err
 		s.mu.Unlock()
+		s.askParts(stop)
 		select {
 		case <-stop:
 			return

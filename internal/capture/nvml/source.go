@@ -73,6 +73,8 @@ type Source struct {
 	err       error                // why there are no samples; nil: there are, or nobody wants any
 	logErr    error                // why the kernel's log is not read
 	askErr    error                // why it is not known what processes hold
+	parts     []recording.GPUPart  // as nvidia-smi said last
+	partsErr  error                // why they are not known
 	links     map[int]*traffic     // by GPU
 	linkErr   error                // why it is not known what PCIe carries
 	children  map[int]*exec.Cmd    // nvidia-smi that run on, by pid
@@ -333,6 +335,9 @@ func (s *Source) State() recording.Source {
 		}
 		if s.askErr != nil {
 			state.Detail += "; what each process holds is not known: " + s.askErr.Error()
+		}
+		if s.partsErr != nil {
+			state.Detail += "; the parts of divided GPUs are not known: " + s.partsErr.Error()
 		}
 		if s.linkErr != nil {
 			state.Detail += "; what PCIe carries is not known: " + s.linkErr.Error()

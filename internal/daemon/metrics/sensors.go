@@ -73,7 +73,9 @@ func (d *sensorDescriptions) collect(
 		known(d.smClock, float64(s.SMClock)*1e6)
 		known(d.memoryClock, float64(s.MemoryClock)*1e6)
 		known(d.memoryTotal, float64(s.MemoryTotal))
-		gauge(d.utilization, float64(s.Utilization)/100)
+		if !s.MIG {
+			gauge(d.utilization, float64(s.Utilization)/100)
+		}
 		gauge(d.memoryUsed, float64(s.MemoryUsed))
 		for _, r := range recording.ClockReasons() {
 			limited := 0.0

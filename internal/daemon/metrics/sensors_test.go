@@ -20,6 +20,7 @@ func TestSensorsHaveTheirMetrics(t *testing.T) {
 				MemoryUsed: 5 << 30, MemoryTotal: 80 << 30, Uncorrected: 2,
 				Links: recording.PCIeLink, PCIeRx: 12e9, NVLinkRx: 7,
 			},
+			{GPU: 2, UUID: "GPU-c", MIG: true, Power: 300_000},
 			{GPU: 1, UUID: "GPU-b", Links: recording.NVLink, NVLinkRx: 3e9, NVLinkTx: 4e9},
 		}
 		s.Xids = []recording.XidCount{
@@ -40,10 +41,16 @@ inferscope_gpu_clock_limited{gpu="1",reason="power brake",uuid="GPU-b"} 0
 inferscope_gpu_clock_limited{gpu="1",reason="power limit",uuid="GPU-b"} 0
 inferscope_gpu_clock_limited{gpu="1",reason="too hot (hardware)",uuid="GPU-b"} 0
 inferscope_gpu_clock_limited{gpu="1",reason="too hot (software)",uuid="GPU-b"} 0
+inferscope_gpu_clock_limited{gpu="2",reason="hardware slowdown",uuid="GPU-c"} 0
+inferscope_gpu_clock_limited{gpu="2",reason="power brake",uuid="GPU-c"} 0
+inferscope_gpu_clock_limited{gpu="2",reason="power limit",uuid="GPU-c"} 0
+inferscope_gpu_clock_limited{gpu="2",reason="too hot (hardware)",uuid="GPU-c"} 0
+inferscope_gpu_clock_limited{gpu="2",reason="too hot (software)",uuid="GPU-c"} 0
 # HELP inferscope_gpu_ecc_uncorrected_errors_total Memory errors that could not be corrected, since the driver was loaded.
 # TYPE inferscope_gpu_ecc_uncorrected_errors_total counter
 inferscope_gpu_ecc_uncorrected_errors_total{gpu="0",uuid="GPU-a"} 2
 inferscope_gpu_ecc_uncorrected_errors_total{gpu="1",uuid="GPU-b"} 0
+inferscope_gpu_ecc_uncorrected_errors_total{gpu="2",uuid="GPU-c"} 0
 # HELP inferscope_gpu_nvlink_bytes_per_second Bytes a second over all NVLinks of the GPU, average of five seconds.
 # TYPE inferscope_gpu_nvlink_bytes_per_second gauge
 inferscope_gpu_nvlink_bytes_per_second{direction="received",gpu="1",uuid="GPU-b"} 3e+09
@@ -55,6 +62,7 @@ inferscope_gpu_pcie_bytes_per_second{direction="sent",gpu="0",uuid="GPU-a"} 0
 # HELP inferscope_gpu_power_watts Power that the GPU draws.
 # TYPE inferscope_gpu_power_watts gauge
 inferscope_gpu_power_watts{gpu="0",uuid="GPU-a"} 540.5
+inferscope_gpu_power_watts{gpu="2",uuid="GPU-c"} 300
 # HELP inferscope_gpu_sm_clock_hertz Clock of the GPU's multiprocessors.
 # TYPE inferscope_gpu_sm_clock_hertz gauge
 inferscope_gpu_sm_clock_hertz{gpu="0",uuid="GPU-a"} 1.755e+09

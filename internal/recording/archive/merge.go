@@ -320,6 +320,7 @@ func mergeDriver(to, next *recording.Driver) *recording.Driver {
 		Processes: union(next.Processes, to.Processes, func(p recording.GPUProcess) any {
 			return [2]any{p.PID, p.UUID}
 		}, nil),
-		Xids: union(to.Xids, next.Xids, func(x recording.Xid) any { return x }, nil),
+		Xids:  union(to.Xids, next.Xids, func(x recording.Xid) any { return x }, nil),
+		Parts: union(next.Parts, to.Parts, func(p recording.GPUPart) any { return p.UUID }, nil),
 	}
 }

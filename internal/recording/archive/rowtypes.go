@@ -184,6 +184,8 @@ type sensorRow struct {
 	MemoryTotal       uint64 `isc:"memory_total_bytes"     doc:"of the GPU"`
 	Uncorrected       uint64 `isc:"ecc_uncorrected_errors" doc:"since the driver was loaded"`
 
+	MIG bool `isc:"mig" doc:"the GPU is divided: the values are of the whole, without utilization"`
+
 	Links    recording.Links `isc:"links_known"           doc:"whose traffic is known, bits: 1 PCIe, 2 NVLink"`
 	PCIeRx   uint64          `isc:"pcie_rx_bytes_per_s"   doc:"received, counted for 20 ms once a second"`
 	PCIeTx   uint64          `isc:"pcie_tx_bytes_per_s"   doc:"sent, likewise"`

@@ -25,10 +25,11 @@ type readings struct {
 	order   []string                      // UUIDs, in the order of the first samples
 	xids    map[string][]recording.Xid    // by UUID
 	lost    []recording.Xid               // of GPUs of which no sensor was read
+	whole   map[string]string             // UUID of a divided GPU by that of its part
 }
 
 func readingsOf(m *recording.Meta) readings {
-	r := readings{samples: map[string][]recording.Sensor{}, xids: map[string][]recording.Xid{}}
+	r := readings{samples: map[string][]recording.Sensor{}, xids: map[string][]recording.Xid{}, whole: map[string]string{}}
 	uuids := map[int]string{}
 	for _, s := range m.Sensors {
 		if r.samples[s.UUID] == nil {
@@ -39,6 +40,9 @@ func readingsOf(m *recording.Meta) readings {
 	}
 	if m.Driver == nil {
 		return r
+	}
+	for i := range m.Driver.Parts {
+		r.whole[m.Driver.Parts[i].UUID] = m.Driver.Parts[i].GPUUUID
 	}
 	for _, x := range m.Driver.Xids {
 		if uuid, ok := uuids[x.GPU]; ok {
@@ -52,7 +56,11 @@ func readingsOf(m *recording.Meta) readings {
 
 // addReadings creates the tracks of one GPU's sensors and errors, and removes them from r.
 func (s *scene) addReadings(r *readings, uuid, group string) {
-	head := trackHead{Kind: sensorTrack, Name: "sensors", Group: group, Seen: -1}
+	name := "sensors"
+	if whole, ok := r.whole[uuid]; ok {
+		uuid, name = whole, "sensors of the whole"
+	}
+	head := trackHead{Kind: sensorTrack, Name: name, Group: group, Seen: -1}
 	s.add(track{head: head, items: s.sensorItems(r.samples[uuid])})
 	s.addErrors(r.xids[uuid], group)
 	delete(r.samples, uuid)
