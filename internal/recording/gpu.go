@@ -22,7 +22,7 @@ type Agent struct {
 	Detail  string `json:"detail,omitempty"`          // why it is not running, or what it waits for; what to do next
 	CUPTI   string `json:"cupti,omitempty"`           // path of the libcupti it uses, as the target sees it
 	Version uint32 `json:"cupti_version,omitempty"`   // as cuptiGetVersion gives it, e.g. 130001
-	Stopped uint64 `json:"stopped_ns,omitempty"`      // for how long one thread was stopped to bring it in
+	Stopped uint64 `json:"stopped_ns,omitempty"`      // for how long one thread was stopped to load it
 	Joined  uint64 `json:"joined_ns,omitempty"`       // CLOCK_MONOTONIC: when it reported for the first time
 	Slower  string `json:"slower,omitempty"`          // what it costs although it is off, after a way out without finalize; "" nothing
 	Dropped uint64 `json:"dropped_records,omitempty"` // by CUPTI and by a full ring, in the recording's window

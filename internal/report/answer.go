@@ -56,7 +56,7 @@ func verdict(g *diagnose.Diagnosis) document.Banner {
 	case diagnose.Hung:
 		b.Text = "Hung: some ranks wait in a collective operation for one that has not come."
 	case diagnose.Stopped:
-		b.Text = "Stopped: after an error a GPU did nothing more for the program."
+		b.Text = "Stopped: a GPU did no more work for the program after an error."
 	case diagnose.Balanced:
 		b.Text = "Balanced: the GPU works for most of the time that it is needed, and waits for the rest."
 	case diagnose.Idle:
@@ -110,11 +110,11 @@ func gpuUnobservedText(m *Model) string {
 	case why == "":
 		return ""
 	case m.Diagnosis.Breakdown.Time == 0:
-		return "Nobody can say whether the GPU was idle, or why."
+		return "It is not known whether the GPU was idle, or why."
 	case m.Diagnosis.Verdict == diagnose.NotEnough && len(m.Diagnosis.Reasons) > 0:
-		return "Nobody can say whether the GPU was idle, or why: what follows is about the main thread."
+		return "It is not known whether the GPU was idle, or why: what follows is about the main thread."
 	}
-	return "What the GPU did was not recorded: " + why + ". Nobody can say whether it was idle, or why: what follows " +
+	return "What the GPU did was not recorded: " + why + ". It is not known whether it was idle, or why: what follows " +
 		"is about the main thread."
 }
 
@@ -202,7 +202,7 @@ func latencyText(m *Model) string {
 	}
 	if it.Missed > 1-always {
 		s += fmt.Sprintf(
-			"; calls were recorded for %s of the time (see Overhead), and these are the iterations of it",
+			"; calls were recorded for %s of the time (see Overhead), and these are the iterations in that time",
 			format.Percent(1-it.Missed),
 		)
 	}
@@ -257,7 +257,7 @@ func onceText(g *diagnose.Diagnosis) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return strings.Join(parts, ", ") + "; paid once, so that what follows leaves it out (inferscope explain start-end)"
+	return strings.Join(parts, ", ") + "; this happens once, so what follows leaves it out (inferscope explain start-end)"
 }
 
 func isFound(g *diagnose.Diagnosis, id cause.ID) bool {
@@ -301,7 +301,7 @@ func restsText(m *Model) string {
 // lossText counts what was lost or is in doubt, the worst first; the section of that name has each.
 func lossText(list []Doubt) string {
 	if len(list) == 0 {
-		return "nothing was lost that InferScope knows of"
+		return "none known"
 	}
 	var parts []string
 	for _, k := range []struct {

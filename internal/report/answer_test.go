@@ -129,7 +129,7 @@ func TestTheFirstScreenHoldsTheAnswer(t *testing.T) {
 		flat := strings.Join(strings.Fields(got), " ")
 		want := []string{
 			"CPU-bound", "87.2 ms end to end (p50; p99 91.0 ms", "generate", "CPU preprocessing", "343 ms",
-			"31.2 ms", "35.7%", "nothing was lost", "H2D copy", "GPU compute", "Framework overhead",
+			"31.2 ms", "35.7%", "none known", "H2D copy", "GPU compute", "Framework overhead",
 		}
 		for _, f := range m.Diagnosis.Findings {
 			want = append(want, f.Title, f.Changes[0].Text)
@@ -177,7 +177,7 @@ func TestWithoutGPURecordsNothingIsClaimedOfIt(t *testing.T) {
 		if !ofMainThread(m) {
 			continue
 		}
-		if gpuUnobserved(m) != "" && !strings.Contains(string(text(t, m, TextOptions{})), "Nobody can say whether") {
+		if gpuUnobserved(m) != "" && !strings.Contains(string(text(t, m, TextOptions{})), "It is not known whether") {
 			t.Errorf("%s does not say what cannot be known", sc.name)
 		}
 		for _, s := range append([]string{m.Diagnosis.Headline}, titlesOf(m.Diagnosis.Findings)...) {

@@ -53,7 +53,7 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 		}
 	}
 	t.Note = "Calls are those of the whole recording. GPU time and bandwidths are of the calls whose kernels were " +
-		"recorded; a kernel runs until the slowest rank has taken part, so that its time is also that of waiting. " +
+		"recorded; a kernel runs until the slowest rank has taken part, so its time includes waiting. " +
 		"Bus bandwidth needs the number of ranks, which is known of communicators that were made in the time recorded."
 	if more := rows - maxOperations; more > 0 {
 		t.Note += fmt.Sprintf(" %d more are in the JSON report.", more)
@@ -114,8 +114,8 @@ func addRanks(d *document.Document, s *collectives.Skew) {
 			format.Span(r.Waited), format.Span(r.Median), format.Span(r.P99))
 	}
 	t.Note = fmt.Sprintf(
-		"In %s that all ranks took part in, as their kernels tell; from the first rank's beginning to the "+
-			"last one's it took %s (p50), %s (p99).",
+		"In %s in which all ranks took part, known from their kernels, the last rank began %s (p50), %s (p99) after "+
+			"the first.",
 		format.Plural(s.Collectives, "collective", "collectives"),
 		format.Span(s.Median),
 		format.Span(s.P99),

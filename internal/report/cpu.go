@@ -318,7 +318,7 @@ func endedBy(m *Model, w *cpu.Wait) string {
 func endedByThread(w *cpu.Wait, by *cpu.Waker, part string) string {
 	verb := "Ended"
 	if w.Activity == gil {
-		verb = "Let go of"
+		verb = "Released"
 	}
 	name := who(by.Name, by.TID)
 	if by.OtherThread {

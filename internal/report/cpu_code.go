@@ -97,7 +97,7 @@ func originNote(o *cpu.Origins) string {
 		strings.Join(parts, ", "),
 	)
 	if o.Samples < fewSamples {
-		s += " So few samples say little: ask for a longer window."
+		s += " These are too few samples to rely on: ask for a longer window."
 	}
 	return s
 }

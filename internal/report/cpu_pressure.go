@@ -85,9 +85,9 @@ func takersText(p *cpu.Pressure) string {
 		name := who(t.Name, t.TID)
 		switch {
 		case t.Throttled:
-			name = "nobody, the CPU went idle: a quota was used up"
+			name = "nobody: the CPU went idle because a quota was used up"
 			if p.Known && p.Throttled == 0 && p.Periods == 0 {
-				name = "nobody, the CPU went idle, and the cgroup's quota held nobody back: a real-time thread may " +
+				name = "nobody: the CPU went idle although the cgroup's quota was not used up; a real-time thread may " +
 					"use only a part of each second (sched_rt_runtime_us)"
 			}
 		case t.OtherThread:

@@ -45,7 +45,7 @@ func Causes(list []cause.Cause) *document.Document {
 		}
 		d.AddTable(g, t)
 	}
-	d.Add(document.Paragraph(fmt.Sprintf("inferscope explain %s says more of one.", anyKey(list))))
+	d.Add(document.Paragraph(fmt.Sprintf("inferscope explain %s describes one in detail.", anyKey(list))))
 	return d
 }
 
@@ -59,7 +59,7 @@ func anyKey(list []cause.Cause) string {
 }
 
 // busyGroup stands for causes that are about time in which the GPU works.
-const busyGroup = "GPU working, though not at its best"
+const busyGroup = "GPU working, but below its potential"
 
 // groupName reports where a cause stands in the breakdown.
 func groupName(c *cause.Cause) string {

@@ -88,7 +88,7 @@ func nextText(m *Model, t *diagnose.Together) string {
 		title = row.Title + " (" + row.Key + ")"
 	}
 	return fmt.Sprintf(
-		"Once finding 1 is fixed%s, a cause limits the program that is no finding yet: %s.", at, title,
+		"Once finding 1 is fixed%s, the next limit is not a finding yet: %s.", at, title,
 	)
 }
 
@@ -125,7 +125,7 @@ func predictionOf(g *diagnose.Gain) whatif.Prediction {
 // findingsTitle does not promise more than the evidence carries.
 func findingsTitle(m *Model) string {
 	if m.Diagnosis.Verdict == diagnose.NotEnough {
-		return "What was seen all the same, without a verdict"
+		return "What was seen, without a verdict"
 	}
 	if m.Diagnosis.Verdict == diagnose.Healthy &&
 		slices.ContainsFunc(m.Diagnosis.Findings, func(f diagnose.Finding) bool { return f.Minor }) {

@@ -16,7 +16,7 @@ func TestNextText(t *testing.T) {
 	gain := diagnose.Gain{Speedup: 3, Low: 2.5, High: 3.5}
 	for next, want := range map[string]string{
 		"disk":  "Once finding 1 is fixed (1.80x), finding 2 limits the program. Both fixed: predicted speed-up 3.00x (2.50x to 3.50x).",
-		"sleep": "Once finding 1 is fixed (1.80x), a cause limits the program that is no finding yet: the program sleeps (sleep). Both fixed: predicted",
+		"sleep": "Once finding 1 is fixed (1.80x), the next limit is not a finding yet: the program sleeps (sleep). Both fixed: predicted",
 	} {
 		got := togetherText(m, &diagnose.Together{Causes: []string{"worker", next}, Next: true, Gain: gain})
 		if !strings.HasPrefix(got, want) {

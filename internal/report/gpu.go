@@ -117,7 +117,7 @@ func notRecorded(m *Model) string {
 	if len(g.Agents) == 0 {
 		return "no process of the target has an agent"
 	}
-	return "no window fell into the time of this report; ask for a longer one, or for --gpu continuous"
+	return "no window was open in the time of this report; ask for a longer report, or use --gpu continuous"
 }
 
 // agentText reports what the agent of a process does, and what to do about it.
@@ -127,19 +127,19 @@ func agentText(a *recording.Agent) string {
 	case "running":
 		s = "running"
 	case "waiting":
-		s = "waiting to be let in"
+		s = "waiting to be loaded"
 	case "refused":
 		s = "refused"
 	case "dormant":
-		s = "in the process, but off"
+		s = "loaded, but off"
 	case "gone":
-		s = "gone with its process"
+		s = "ended with its process"
 	}
 	if a.Detail != "" {
 		s += ": " + format.Clean(a.Detail)
 	}
 	if a.Stopped > 0 {
-		s += fmt.Sprintf("; one thread was stopped for %s to bring it in", format.Span(a.Stopped))
+		s += fmt.Sprintf("; one thread was stopped for %s to load it", format.Span(a.Stopped))
 	}
 	if a.CUPTI != "" && a.Version > 0 {
 		s += fmt.Sprintf("; CUPTI %s at %s", version(a.Version), format.ShortPath(format.Clean(a.CUPTI), 48))
@@ -324,7 +324,7 @@ func copyShare(g *gpu.Summary) string {
 	if time == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s: for so long copies ran and no kernel did", format.Span(exposed), format.Span(time))
+	return fmt.Sprintf("%s of %s: copies ran and no kernel did", format.Span(exposed), format.Span(time))
 }
 
 func linkText(l *gpu.Links) string {

@@ -109,7 +109,7 @@ func gpuWaiting() *recording.Recording {
 			{
 				PID:    recordtest.PID,
 				State:  "waiting",
-				Detail: "the process made no CUDA call for 12 s; it is let in at the next one",
+				Detail: "the process made no CUDA call for 12 s; it is loaded at the next one",
 			},
 		},
 	}

@@ -6,7 +6,7 @@ import "testing"
 // broken down is the main thread's time.
 func TestPageHeadings(t *testing.T) {
 	for _, c := range []struct{ in, heading, went string }{
-		{"answer_not_enough", "What was seen all the same, without a verdict", "Where the main thread's time went"},
+		{"answer_not_enough", "What was seen, without a verdict", "Where the main thread's time went"},
 		{"answer_left", "What is left to gain", "Where the time went"},
 		{"answer_worker", "What to change, most time won back first", "Where the time went"},
 	} {

@@ -135,7 +135,7 @@ func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 	f.Add("Held at the end", held)
 	if dev.Process > 0 {
 		f.Add("Process on the GPU", fmt.Sprintf(
-			"%s by NVML's count, of which %s is no framework's: CUDA's contexts and code, and what libraries allocate",
+			"%s by NVML's count, of which %s belongs to no framework: CUDA's contexts and code, and what libraries allocate",
 			format.Size(dev.Process),
 			format.Size(dev.Driver),
 		))
@@ -178,7 +178,7 @@ func leakLines(dev *memory.Device) []string {
 	for _, l := range dev.Leaks[:min(len(dev.Leaks), leaksMax)] {
 		s := &dev.Sites[l.Site]
 		text := fmt.Sprintf(
-			"Grows without end: %s keeps %s/s (%s in %s, %s of what it allocates stays)",
+			"Grows without bound: %s keeps %s/s (%s in %s, %s of what it allocates stays)",
 			format.Clean(s.Name),
 			format.Size(uint64(l.PerSec)),
 			format.Size(l.Bytes),
@@ -186,7 +186,7 @@ func leakLines(dev *memory.Device) []string {
 			format.Percent(l.Survival),
 		)
 		if l.FullIn > 0 {
-			text += fmt.Sprintf("; the device is full in %s if all goes on so", format.Span(l.FullIn))
+			text += fmt.Sprintf("; the device is full in %s at this rate", format.Span(l.FullIn))
 		}
 		if caller := firstPython(s.Stack[min(1, len(s.Stack)):]); caller != "" {
 			text += "; called from " + caller
@@ -226,7 +226,7 @@ func exhaustedText(dev *memory.Device, e *memory.Exhausted, from uint64) string 
 	)
 	var held []string
 	for _, h := range e.Live[:min(len(e.Live), 5)] {
-		name := "blocks of before the attach"
+		name := "blocks from before the attach"
 		if h.Site >= 0 {
 			name = format.Clean(dev.Sites[h.Site].Name)
 		}
@@ -271,7 +271,7 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 	if len(t.Rows) > 0 {
 		t.Note = joinNotes(
 			fmt.Sprintf(
-				"Estimated from %s that chance chose by their bytes, and in 95%% of cases between the two sizes. Totals "+
+				"Estimated from %s sampled in proportion to their bytes; in 95%% of cases between the two sizes. Totals "+
 					"above are exact.",
 				format.Plural(dev.Samples, "allocation", "allocations"),
 			),

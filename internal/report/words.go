@@ -265,7 +265,7 @@ func untimedText(m *Model) string {
 			"timed by the agent, while it records."
 	}
 	return "Launches and queries are counted, not timed, and return no result here: timing them would cost the " +
-		"target more than it tells."
+		"target more than it is worth."
 }
 
 // reading explains what a reader could get wrong.

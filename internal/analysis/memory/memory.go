@@ -370,7 +370,7 @@ func (d *Device) kinds() {
 		since += float64(d.Sites[i].Live)
 		parts[d.Sites[i].Kind] += float64(d.Sites[i].Live)
 	}
-	// Blocks of before the attach are those that no sample stands for; never more than there were.
+	// Blocks from before the attach are those that no sample stands for; never more than there were.
 	left := min(float64(d.Before), max(0, float64(d.Allocated)-since))
 	d.BeforeLeft = uint64(left)
 	rest := float64(d.Allocated) - left
