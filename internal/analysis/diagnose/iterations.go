@@ -487,12 +487,14 @@ func (a *analysis) byKernels() *Iteration {
 	dev := &a.t.Devices[s.Device]
 	windows := a.t.Seen[s.Process].Activity
 	var list []token
+	took := map[uint64][]uint64{} // ns, by key
 	for i := dev.First; i < dev.Last; i++ {
 		act := &a.t.Activities[i]
 		if act.Stream != int32(stream) || act.Kind != timeline.Kernel {
 			continue
 		}
 		if k := a.t.KernelIndex(act); k != timeline.None {
+			took[uint64(k)] = append(took[uint64(k)], act.End-act.Start)
 			list = append(
 				list,
 				token{
@@ -506,6 +508,9 @@ func (a *analysis) byKernels() *Iteration {
 		}
 	}
 	p, ok := repeats(list, false)
+	if ok && p.inRow(took[p.key]) {
+		p, ok = turns(list, &p)
+	}
 	if !ok {
 		return nil
 	}
@@ -515,6 +520,14 @@ func (a *analysis) byKernels() *Iteration {
 		return nil
 	}
 	return it
+}
+
+// inRow reports whether a kernel mostly begins when the one before it, which is the same, has ended: a kernel of a row
+// is no step of a program.
+func (f *found) inRow(took []uint64) bool {
+	const delay = 4 * 1200 // ns between kernels of a stream, at most: usually about 1.2 µs (H200)
+	return !f.turned && f.each == 1 && len(took) > 0 &&
+		quantile.Upper(slices.Clone(f.gaps)) <= quantile.Upper(took)+delay
 }
 
 // uneven is how many times their median iterations take on average at most where a kernel stands for them. One pause

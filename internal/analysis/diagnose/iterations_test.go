@@ -355,6 +355,41 @@ func TestIterationsOfKernels(t *testing.T) {
 	}
 }
 
+// TestKernelsInARow: a kernel that follows itself without a pause is no iteration; what comes after each eight of them
+// makes one.
+func TestKernelsInARow(t *testing.T) {
+	for others, want := range map[int]uint64{0: 0, 2: 10 * 50 * us} {
+		s := timelinetest.New(
+			timelinetest.Config{Agent: true, Windows: []timelinetest.Span{timelinetest.Between(0, 200*ms)}},
+		)
+		st := s.Stream(0x10, 13)
+		th := s.Spawn(recordtest.PID)
+		launch := func(name string, handle uint64) {
+			k := timelinetest.Kernel{
+				Name: name, Handle: handle, Grid: [3]uint32{400, 1, 1}, Block: [3]uint32{256, 1, 1}, Dur: 50 * us,
+			}
+			th.Then(func(t *timelinetest.Thread) { t.Launch(st, k, 40*us) })
+		}
+		for range 200 {
+			for range 8 {
+				launch("gemm", 9)
+			}
+			for range others {
+				launch("norm", 10)
+			}
+		}
+		rec := s.Run()
+		tl := timeline.Build(rec)
+		it := diagnose.New(tl, gap.Build(tl), gpu.Summarize(tl), cpu.Summarize(rec), nil).Iterations
+		switch {
+		case want == 0 && it != nil:
+			t.Errorf("of one kernel: %s of %d µs", it.Source, it.P50/us)
+		case want > 0 && (it == nil || it.P50 < want*9/10 || it.P50 > want*11/10):
+			t.Errorf("with %d others: %+v, want %d µs", others, it, want/us)
+		}
+	}
+}
+
 // TestIterationsOfOptimizer: from one step of the optimizer to the next passes an iteration, however long each takes.
 func TestIterationsOfOptimizer(t *testing.T) {
 	s := newScene(t)

@@ -76,6 +76,22 @@ func inTurns(list []token, sums []uint64, places map[uint64][]int32, keys []uint
 	return best, best.gaps != nil
 }
 
+// turns takes the turns of what comes back for iterations, where it makes some.
+func turns(list []token, f *found) (found, bool) {
+	part := sampled(list)
+	at := map[uint64][]int32{}
+	for i := range part {
+		if part[i].key == f.key {
+			at[f.key] = append(at[f.key], int32(i))
+		}
+	}
+	out, ok := inTurns(part, prefix(part), at, []uint64{f.key})
+	if ok && len(part) == len(list) {
+		out.begins(list)
+	}
+	return out, ok
+}
+
 // starved reports whether a thread had no CPU for some of the time. Then its pauses may be none of its own, and come as
 // regularly: others have the CPU in turns, and a quota is used up every 100 ms.
 func (a *analysis) starved(pid, tid uint32) bool {
