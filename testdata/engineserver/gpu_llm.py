@@ -41,9 +41,13 @@ class Engine:
             self.cuda.synchronize()
             for r in batch:
                 r["left"] -= 1
-                r["sock"].sendall(chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'))
+                try:
+                    r["sock"].sendall(chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'))
+                    if not r["left"]:
+                        r["sock"].sendall(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+                except OSError:  # the client has left
+                    r["left"] = 0
                 if not r["left"]:
-                    r["sock"].sendall(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
                     with self.lock:
                         self.running.remove(r)
             time.sleep(max(0, STEP - time.monotonic() + begin))

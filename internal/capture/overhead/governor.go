@@ -388,10 +388,12 @@ func (g *Governor) look(now uint64, targets []Target) {
 		before, at := w.threads, w.last.at
 		c := w.read(now, g.sources)
 		makers := w.makers(w.target.Threads())
+		w.noteCalls(float64(now-at), before)
 		w.predict(c, g.sources, makers)
 		if at != 0 && now > at {
 			w.choose(now, float64(now-at), before)
 		}
+		w.forget(g.opts.Budget)
 		w.settle(now)
 		w.verdict = g.judge(w, now)
 		w.undecided = w.verdict.open

@@ -234,6 +234,25 @@ func TestNothingToMeasureBy(t *testing.T) {
 	}
 }
 
+// TestWaitsForTheGPU: what a target pays whose threads wait for the GPU in calls is a share of its steps, not only of
+// the CPU time in them: they do not become slower by more.
+func TestWaitsForTheGPU(t *testing.T) {
+	dear := newSource("scheduling", 0.05, 0.004) // of its CPU time, and a tenth of that of its steps
+	w := newWorld(3, newSource("cuda calls", 0.002, 0.001), dear)
+	target := w.target(500, 0.01)
+	target.waits = 9
+	g := w.governor(3)
+	w.pass(g, 30)
+	if s := g.State(target.pid, 0, w.now); dear.level != 0 || s.Total.Share > 0.015 {
+		t.Errorf("a source that makes a step 0.5%% longer is at level %d, and all cost %+v", dear.level, s.Total)
+	}
+	target.waits = 0
+	w.pass(g, 30)
+	if dear.level == 0 {
+		t.Errorf("without waits it pays 5%%: %+v", g.State(target.pid, 0, w.now))
+	}
+}
+
 // TestByTheClock: a target that works when the clock says so is as fast as ever whatever it pays. Its CPU time tells.
 func TestByTheClock(t *testing.T) {
 	dear := newSource("scheduling", 0.10, 0.004)

@@ -91,6 +91,7 @@ type fakeTarget struct {
 	irregular bool
 	silent    bool    // makes no call
 	clocked   bool    // sleeps until the next step is due
+	waits     float64 // times its work for which a step waits for the GPU, in a call
 	next      float64 // ns: end of the step under way
 	speed     float64
 	cpu       float64
@@ -144,7 +145,7 @@ func (t *fakeTarget) run(from, to uint64) {
 		}
 		took := work * math.Exp(t.pays())
 		if !t.silent {
-			t.progress.Note(Key{TID: t.pid, Func: 7}, uint64(begin), 0)
+			t.progress.Note(Key{TID: t.pid, Func: 7}, uint64(begin), uint64(t.waits*work))
 		}
 		t.paid += took - work
 		t.cpu += took
@@ -152,10 +153,12 @@ func (t *fakeTarget) run(from, to uint64) {
 		if t.clocked {
 			took = max(took, 2*work)
 		}
+		ran := took
+		took += t.waits * work
 		for i, s := range t.world.sources {
-			t.ns[i] += took * s.claims[s.level] * t.load
+			t.ns[i] += ran * s.claims[s.level] * t.load
 			for level := range t.at[i] {
-				t.at[i][level] += uint64(took * s.claims[max(level, s.level)] * t.load)
+				t.at[i][level] += uint64(ran * s.claims[max(level, s.level)] * t.load)
 			}
 		}
 		t.next = begin + took

@@ -82,14 +82,17 @@ type watched struct {
 	last      counters
 	threads   map[uint32]Thread
 	calls     map[uint32]uint64 // by thread: ns in calls so far
+	inCalls   map[uint32]uint64 // likewise, since the look before the last
 	predicted []float64         // by source: share of its time, at the level in force
 	lower     [][]float64       // likewise, since the last look, by level; nil: not known
 	floor     []float64         // likewise in slices in which the source is reduced
 	known     int               // looks at predicted
+	basis     float64           // sum of predicted when a pair of slices was last compared, or a level changed
 	undecided bool
 	verdict   verdict
-	checked   uint64 // ns: when measuring last came to an end
-	load      float64
+	checked   uint64  // ns: when measuring last came to an end
+	load      float64 // CPUs that it used between the last two looks
+	waits     float64 // share of that time for which a thread waited in calls, without a CPU
 	idle      bool
 	seen      bool // in the present look
 }
@@ -140,16 +143,39 @@ func (w *watched) predict(now counters, sources []*governed, others float64) {
 		}
 	}
 	w.load = cpu
+	if w.known == 0 { // a level has changed, not what the target does
+		w.basis = max(w.basis, total(w.predicted))
+	}
 	w.known++
 }
 
 // payers is how many CPUs' time pays for a source: that of all threads where they pay alike (samples come
-// by CPU time), that of as many as make the calls or the switches where few make most.
+// by CPU time), that of as many as make the calls or the switches where few make most. For one that waits for its GPU
+// in calls, what it pays is a share of that time too: a step takes as long as both.
 func (w *watched) payers(s *governed, cpu, makers float64) float64 {
 	if !s.even {
 		cpu = min(cpu, max(1, makers))
 	}
-	return max(cpu, leastCPU)
+	return max(w.busy(cpu), leastCPU)
+}
+
+// busy is for how much of a CPU's time a target that uses so much of it gets on: it runs, or waits in calls.
+func (w *watched) busy(cpu float64) float64 { return max(cpu, min(1, cpu+w.waits)) }
+
+// noteCalls notes for how long threads were in calls since the last look, and for how much of that the one that waited
+// longest had no CPU: what is more than it ran.
+func (w *watched) noteCalls(took float64, before map[uint32]Thread) {
+	calls := w.target.Progress().inCalls()
+	w.inCalls, w.waits = make(map[uint32]uint64, len(calls)), 0
+	for tid, ns := range calls {
+		waited := ns - min(ns, w.calls[tid])
+		w.inCalls[tid] = waited
+		t, b := w.threads[tid], before[tid]
+		if ran := t.CPU - min(t.CPU, b.CPU); tid != 0 && took > 0 && waited > ran {
+			w.waits = max(w.waits, min(1, float64(waited-ran)/took))
+		}
+	}
+	w.calls = calls
 }
 
 // makers is among how many threads their switches since the last look are spread (the inverse of Simpson's index).
@@ -187,6 +213,7 @@ func (w *watched) settle(now uint64) {
 		w.pending = w.pending[1:]
 		if d, ok := w.compare(&p); ok {
 			w.rows = append(w.rows, dated{contrast{p.effects, d}, p.b.to.at})
+			w.basis = total(w.predicted)
 			fresh = true
 		}
 	}
@@ -197,6 +224,22 @@ func (w *watched) settle(now uint64) {
 	if w.rows = w.rows[old:]; fresh || old > 0 {
 		w.refit()
 	}
+}
+
+// forget drops what was measured while the target did something else: by prediction it pays far more now.
+func (w *watched) forget(budget float64) {
+	if now := total(w.predicted); len(w.rows) > 0 && now > 2*w.basis && now > budget/2 {
+		w.rows, w.checked = nil, 0
+		w.refit()
+	}
+}
+
+func total(shares []float64) float64 {
+	sum := 0.0
+	for _, s := range shares {
+		sum += s
+	}
+	return sum
 }
 
 func (w *watched) refit() {
@@ -217,7 +260,11 @@ func (w *watched) compare(p *pair) (slower float64, ok bool) {
 	if !aOK || !bOK {
 		return 0, false
 	}
-	return math.Log(b / a), true
+	slower = math.Log(b / a)
+	if !w.yard.pace && w.load > 0 {
+		slower *= w.load / w.busy(w.load) // it is of CPU time
+	}
+	return slower, true
 }
 
 // rate returns progress by time, or by CPU time.
@@ -260,14 +307,11 @@ func (w *watched) choose(now uint64, took float64, before map[uint32]Thread) {
 const longestPause = 5_000_000_000
 
 func (w *watched) find(now uint64, took float64, before map[uint32]Thread) yardstick {
-	calls := w.target.Progress().inCalls()
 	busy := func(tid uint32) bool {
 		t, ran := w.threads[tid]
 		b, known := before[tid]
-		waited := calls[tid] - min(calls[tid], w.calls[tid])
-		return ran && known && float64(t.CPU-min(t.CPU, b.CPU)+waited) >= busyShare*took
+		return ran && known && float64(t.CPU-min(t.CPU, b.CPU)+w.inCalls[tid]) >= busyShare*took
 	}
-	defer func() { w.calls = calls }()
 	if best, ok := w.target.Progress().steadiest(now, func(k Key) bool { return k.TID != 0 && busy(k.TID) }); ok {
 		return yardstick{by: bySignal, key: best.key, each: best.each, pace: true}
 	}
