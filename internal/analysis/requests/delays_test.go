@@ -114,6 +114,40 @@ func TestDelayNeedsAnIdleServer(t *testing.T) {
 	}
 }
 
+// TestLongStepsByChance: an engine of which every third step is long is not held up by the prefills that fall into some
+// of them, but one of which only steps with prefills are.
+func TestLongStepsByChance(t *testing.T) {
+	const total, each, between = 200, 20, 4 // steps, of a request, and from one request to the next
+	for _, chance := range []bool{true, false} {
+		b := newBuilder(60_000 * ms)
+		var ends []uint64
+		at := 10 * ms
+		for i := range uint64(total) {
+			if chance && i%3 == 0 || !chance && i%between == 0 {
+				at += 195 * ms
+			}
+			at += 5 * ms
+			ends = append(ends, at)
+			step := recording.Step{TS: at, PID: 2, Requests: each / between, Tokens: each / between}
+			if i%between == 0 {
+				step.Firsts = 1
+			}
+			b.rec.Meta.Steps = append(b.rec.Meta.Steps, step)
+		}
+		for i := between; i+each <= total; i += between {
+			id, of := fmt.Sprint("cmpl-", i), ends[i:i+each]
+			b.stream(ends[i-1], of...).ID = id
+			b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, recording.EngineRequest{
+				ID: id, PID: 2, Asked: ends[i-1], Scheduled: ends[i-1], First: of[0], Last: of[each-1], Finish: "stop",
+				OutputTokens: each,
+			})
+		}
+		if found := slices.Contains(b.delays(t), "prefill-blocks-decode"); found == chance {
+			t.Errorf("long steps by chance: %t; prefills are named: %t", chance, found)
+		}
+	}
+}
+
 // TestFirstTokenWithout: what the queue took is taken off each request's time to its first token.
 func TestFirstTokenWithout(t *testing.T) {
 	find := func(b *builder, key string) *requests.Delay {
