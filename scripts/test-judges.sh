@@ -2,7 +2,7 @@
 # Other people's tools judge recordings, exports and imports: DuckDB, pyarrow, pandas, polars and (where there is a
 # Java) Spark read the tables, ClickHouse (chdb) those of uploaded recordings, HolisticTraceAnalysis and Perfetto's
 # schema the exports; as root, a real Nsight Systems records for the importer. The newest vLLM and SGLang make messages
-# for the parsers. They are installed into build/judges, once: 2 GB on disk, some minutes.
+# for the parsers, OpenAI's client asks a server. They are installed into build/judges, once: 2 GB on disk, some minutes.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"
@@ -11,7 +11,7 @@ use_go
 venv=$ROOT/build/judges
 # HolisticTraceAnalysis 0.5.0 does what pandas 3 refuses. The second line is what the engines' own encoders import.
 wanted="HolisticTraceAnalysis==0.5.0 perfetto==0.59.1 duckdb==2.0.0 pyarrow pandas<3 polars chdb==4.4.0"
-wanted="$wanted msgspec pyzmq pydantic cloudpickle"
+wanted="$wanted msgspec pyzmq pydantic cloudpickle openai"
 ! command -v java >/dev/null 2>&1 || wanted="$wanted pyspark"
 if [ "$(cat "$venv/complete" 2>/dev/null)" != "$wanted" ]; then
 	say "installing $wanted into $venv"
