@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/capture/amdgpu"
 	"github.com/inferscope/inferscope/internal/capture/annotate"
 	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/feature"
@@ -82,6 +83,9 @@ func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap
 		var others []daemon.Source
 		if f.sensors {
 			others = append(others, nvml.New(nvml.Options{}))
+			if amdgpu.Present() {
+				others = append(others, amdgpu.New(amdgpu.Options{}))
+			}
 		}
 		if f.scheduling {
 			others = append(others, waits(rings, f, logger)...)

@@ -72,7 +72,7 @@ func addSensors(d *document.Document, m *Model) {
 			t.Drop(what)
 		}
 	}
-	t.Note = "Read by nvidia-smi ten times a second, of the whole machine: other programs on these GPUs count as well."
+	t.Note = "Read ten times a second, of the whole machine: other programs on these GPUs count as well."
 	d.AddTable("GPU power and clocks", t)
 	if len(lines) > 0 {
 		d.Add(lines)

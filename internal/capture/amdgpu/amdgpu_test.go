@@ -1,0 +1,213 @@
+package amdgpu
+
+import (
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
+)
+
+// metrics is a gpu_metrics file of format 1.3 with these reasons.
+func metrics(status uint64) string {
+	b := make([]byte, metricsSize)
+	binary.LittleEndian.PutUint16(b, metricsSize)
+	b[2], b[3] = metricsFormat, metricsContent
+	binary.LittleEndian.PutUint64(b[metricsThrottle:], status)
+	return string(b)
+}
+
+// tree makes a folder like /sys/class/drm with a card of AMD, one of another vendor, and a connector.
+func tree(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for path, content := range map[string]string{
+		"card0/device/vendor":                       "0x10de\n",
+		"card1-DP-1/status":                         "connected\n",
+		"card12/device/vendor":                      "0x1002\n",
+		"card12/device/device":                      "0x740f\n",
+		"card12/device/unique_id":                   "3df1b2c4d5e6f708\n",
+		"card12/device/gpu_busy_percent":            "87\n",
+		"card12/device/mem_busy_percent":            "31\n",
+		"card12/device/mem_info_vram_used":          "1073741824\n",
+		"card12/device/mem_info_vram_total":         "68702699520\n",
+		"card12/device/pp_dpm_sclk":                 "0: 500Mhz \n1: 800Mhz *\n2: 1700Mhz \n",
+		"card12/device/pcie_bw":                     "1000 20 256\n",
+		"card12/device/ras/umc_err_count":           "ue: 2\nce: 5\n",
+		"card12/device/gpu_metrics":                 metrics(1<<2 | 1<<36),
+		"card12/device/hwmon/hwmon5/power1_average": "214500000\n",
+		"card12/device/hwmon/hwmon5/power1_cap":     "300000000\n",
+		"card12/device/hwmon/hwmon5/temp1_input":    "61700\n",
+		"card12/device/hwmon/hwmon5/freq1_input":    "1485000000\n",
+		"card12/device/hwmon/hwmon5/freq2_input":    "1600000000\n",
+	} {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestRead(t *testing.T) {
+	root := tree(t)
+	list := cards(root)
+	if len(list) != 1 {
+		t.Fatalf("%d cards, want the one of AMD", len(list))
+	}
+	got, err := list[0].read(9)
+	want := recording.Sensor{
+		TS: 9, UUID: "GPU-3df1b2c4d5e6f708", Name: "AMD GPU 0x740f", Power: 214_500, PowerLimit: 300_000, Temperature: 62,
+		SMClock: 1485, SMClockMax: 1700, MemoryClock: 1600, Reasons: 0x24, Utilization: 87, MemoryUtilization: 31,
+		MemoryUsed: 1 << 30, MemoryTotal: 68702699520, Uncorrected: 2,
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v, -want +got\n%s", err, diff)
+	}
+	hwmon := filepath.Join(list[0].device, "hwmon/hwmon5")
+	if err := os.Rename(filepath.Join(hwmon, "power1_average"), filepath.Join(hwmon, "power1_input")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = list[0].read(9); err != nil || got.Power != 214_500 {
+		t.Errorf("%d mW, %v from power1_input", got.Power, err)
+	}
+	if rx, tx, ok := list[0].pcie(); !ok || rx != 256_000 || tx != 5120 {
+		t.Errorf("PCIe %d, %d, %t", rx, tx, ok)
+	}
+	if err := os.RemoveAll(list[0].device); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := list[0].read(9); err == nil {
+		t.Error("a GPU that is gone is read")
+	}
+}
+
+// TestReasons: only the revision whose bits mean the same on every GPU is read.
+func TestReasons(t *testing.T) {
+	other := []byte(metrics(1))
+	other[3] = 4
+	for _, c := range []struct {
+		name    string
+		content string
+		want    uint64
+		ok      bool
+	}{
+		{"nothing", metrics(0), 0, true},
+		{"power", metrics(1 << 3), 0x4, true},
+		{"current", metrics(1 << 16), 0x4, true},
+		{"clock controller", metrics(1 << 23), 0x8, true},
+		{"heat", metrics(1 << 43), 0x20, true},
+		{"processor hot", metrics(1 << 47), 0x40, true},
+		{"not known", metrics(1<<64 - 1), 0, true},
+		{"another revision", string(other), 0, false},
+		{"cut off", metrics(1)[:50], 0, false},
+		{"empty", "", 0, false},
+	} {
+		got, err := reasons([]byte(c.content))
+		if got != c.want || (err == nil) != c.ok {
+			t.Errorf("%s: %#x, %v; want %#x", c.name, got, err, c.want)
+		}
+	}
+}
+
+func FuzzReasons(f *testing.F) {
+	f.Add([]byte(metrics(1)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if got, err := reasons(b); err == nil && got&^0x6c != 0 {
+			t.Errorf("%#x", got)
+		}
+	})
+}
+
+// user is a process that maps a file of the HIP runtime's name.
+func user(t *testing.T) *proc.Process {
+	t.Helper()
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("needs tool cc: ", err)
+	}
+	library := filepath.Join(t.TempDir(), "libamdhip64.so.6")
+	if text, err := exec.Command("cc", "-shared", "-o", library, "-x", "c", os.DevNull).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	cmd := exec.Command("sleep", "60")
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+library)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	p, err := proc.Describe(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	until(t, "map of the library", func() bool {
+		found, err := proc.Libraries(p, func(base string) bool { return strings.HasPrefix(base, "libamdhip64") })
+		return err == nil && len(found) > 0
+	})
+	return p
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		if ok() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("no %s", what)
+}
+
+// TestSamples: sensors are read while a process uses HIP, with what PCIe carried.
+func TestSamples(t *testing.T) {
+	s := New(Options{Folder: tree(t)})
+	defer s.Close()
+	if got := s.State(); got.State != "waiting" || !got.Optional {
+		t.Errorf("%+v", got)
+	}
+	p := user(t)
+	if err := s.Follow(p); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "samples with PCIe", func() bool {
+		latest := s.Latest()
+		return len(latest) == 1 && latest[0].Links == recording.PCIeLink && latest[0].PCIeRx == 256_000
+	})
+	all := s.Sensors(0, clock.Monotonic())
+	if got := s.State(); got.State != "running" || len(all) < 2 || all[0].Power != 214_500 {
+		t.Errorf("%+v, %+v", got, all)
+	}
+	if n := len(s.Sensors(all[0].TS, all[0].TS)); n != 1 {
+		t.Errorf("%d samples of one moment", n)
+	}
+	s.Forget(p)
+	if got := s.State(); got.State != "waiting" {
+		t.Errorf("%+v", got)
+	}
+	n := len(s.Sensors(0, clock.Monotonic()))
+	time.Sleep(3 * interval)
+	if again := len(s.Sensors(0, clock.Monotonic())); again != n {
+		t.Errorf("%d samples after the last process, %d before", again, n)
+	}
+}
+
+func TestNoCard(t *testing.T) {
+	s := New(Options{Folder: t.TempDir()})
+	if got := s.State(); got.State != "unavailable" || len(s.Latest()) != 0 {
+		t.Errorf("%+v", got)
+	}
+}

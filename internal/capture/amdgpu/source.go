@@ -1,0 +1,231 @@
+// Package amdgpu is the source of what sensors of AMD's GPUs say: power, temperature, clocks and why they are low, load,
+// memory. The amdgpu driver gives them in files below /sys/class/drm, which need no library and no other program.
+package amdgpu
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
+)
+
+// sourceName is what the source is called in status and reports.
+const sourceName = "amd gpu sensors"
+
+// folder is where the kernel lists graphics cards.
+const folder = "/sys/class/drm"
+
+// Bounds.
+const (
+	interval   = 100 * time.Millisecond
+	maxSamples = 10 * 60 * 10 * 8       // ten minutes of eight GPUs
+	linkAge    = 3_000_000_000          // ns in which a reading of PCIe counts
+	linkPause  = 100 * time.Millisecond // between readings, of which each takes a second
+	latestAge  = 5_000_000_000          // ns
+)
+
+// Options are the settings of New. The zero value is right for a daemon.
+type Options struct {
+	Folder string // tests: stands in for /sys/class/drm
+}
+
+// link is what PCIe of one GPU carried last, bytes a second.
+type link struct{ rx, tx, at uint64 }
+
+// Source samples the sensors of AMD's GPUs while a target uses HIP. It implements daemon.Source and is sensing.
+type Source struct {
+	cards []card
+
+	mu      sync.Mutex
+	users   map[proc.ID]bool
+	samples []recording.Sensor
+	links   map[int]link
+	err     error
+	stop    chan struct{} // closed to end the sampling; nil: it does not run
+	running sync.WaitGroup
+	closed  bool
+}
+
+// Present reports whether the machine has a GPU of AMD.
+func Present() bool { return len(cards(folder)) > 0 }
+
+// New makes a source; nothing is read before a target uses HIP.
+func New(opts Options) *Source {
+	return &Source{
+		cards: cards(cmp.Or(opts.Folder, folder)), users: map[proc.ID]bool{}, links: map[int]link{},
+	}
+}
+
+// Name returns what the source is called in status and reports.
+func (s *Source) Name() string { return sourceName }
+
+// Follow begins to sample where p maps the HIP runtime.
+func (s *Source) Follow(p *proc.Process) error {
+	s.mu.Lock()
+	known := s.users[p.ID()] || s.closed || len(s.cards) == 0
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	isHIP := func(base string) bool { return strings.HasPrefix(base, "libamdhip64.so") }
+	found, err := proc.Libraries(p, isHIP)
+	if err != nil || len(found) == 0 {
+		return nil // cudaapi says why its libraries cannot be listed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.users[p.ID()] = true
+	if s.stop == nil {
+		stop := make(chan struct{})
+		s.stop = stop
+		s.running.Go(func() { s.sample(stop) })
+		for i := range s.cards {
+			s.running.Go(func() { s.watchLink(&s.cards[i], stop) })
+		}
+	}
+	return nil
+}
+
+// Forget ends the sampling with the last process that used HIP.
+func (s *Source) Forget(p *proc.Process) {
+	s.mu.Lock()
+	delete(s.users, p.ID())
+	idle := len(s.users) == 0
+	s.mu.Unlock()
+	if idle {
+		s.end()
+	}
+}
+
+// Close ends the sampling.
+func (s *Source) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.end()
+	return nil
+}
+
+func (s *Source) end() {
+	s.mu.Lock()
+	stop := s.stop
+	s.stop = nil
+	s.mu.Unlock()
+	if stop != nil {
+		close(stop)
+		s.running.Wait()
+	}
+}
+
+func (s *Source) sample(stop chan struct{}) {
+	next := time.NewTicker(interval)
+	defer next.Stop()
+	for {
+		for i := range s.cards {
+			one, err := s.cards[i].read(clock.Monotonic())
+			s.keep(one, err)
+		}
+		select {
+		case <-stop:
+			return
+		case <-next.C:
+		}
+	}
+}
+
+func (s *Source) keep(one recording.Sensor, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err = err; err != nil {
+		return
+	}
+	if l, ok := s.links[one.GPU]; ok && one.TS <= l.at+linkAge {
+		one.Links, one.PCIeRx, one.PCIeTx = recording.PCIeLink, l.rx, l.tx
+	}
+	if len(s.samples) >= maxSamples {
+		s.samples = slices.Clone(s.samples[maxSamples/4:])
+	}
+	s.samples = append(s.samples, one)
+}
+
+// watchLink reads what PCIe carries until stop is closed, or until the GPU does not tell.
+func (s *Source) watchLink(c *card, stop chan struct{}) {
+	for {
+		rx, tx, ok := c.pcie()
+		if !ok {
+			return
+		}
+		s.mu.Lock()
+		s.links[c.index] = link{rx, tx, clock.Monotonic()}
+		s.mu.Unlock()
+		select {
+		case <-stop:
+			return
+		case <-time.After(linkPause):
+		}
+	}
+}
+
+// Sensors returns the samples within [from, to] (ns).
+func (s *Source) Sensors(from, to uint64) (out []recording.Sensor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.samples {
+		if one.TS >= from && one.TS <= to {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// Latest returns the last sample of each GPU, by index; those of more than latestAge ago do not count.
+func (s *Source) Latest() []recording.Sensor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, last := clock.Monotonic(), make([]recording.Sensor, len(s.cards))
+	for _, one := range s.samples[max(0, len(s.samples)-len(s.cards)):] {
+		last[one.GPU] = one
+	}
+	return slices.DeleteFunc(last, func(one recording.Sensor) bool { return one.TS+latestAge < now })
+}
+
+// Processes returns nothing: the driver does not say what each process holds.
+func (s *Source) Processes() []recording.GPUProcess { return nil }
+
+// Parts returns nothing: partitions are cards of their own.
+func (s *Source) Parts() []recording.GPUPart { return nil }
+
+// Xids returns nothing: those are errors of NVIDIA's driver.
+func (s *Source) Xids(uint64, uint64) []recording.Xid { return nil }
+
+// XidCounts returns nothing, as Xids.
+func (s *Source) XidCounts() []recording.XidCount { return nil }
+
+// State reports whether sensors are read.
+func (s *Source) State() recording.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no target uses HIP", Optional: true}
+	switch {
+	case len(s.cards) == 0:
+		state.State, state.Detail = "unavailable", "there is no GPU of AMD here"
+	case s.stop == nil:
+	case s.err != nil:
+		state.State, state.Detail = "unavailable", s.err.Error()
+	default:
+		state.State, state.Detail = "running", "read from /sys/class/drm ten times a second"
+	}
+	return state
+}
+
+// Losses returns nothing: State says what is not there.
+func (s *Source) Losses() []loss.Loss { return nil }
