@@ -1,4 +1,4 @@
-// Package agent holds the code that is brought into a process to record its GPU
+// Package agent holds the code that is injected into a process to record its GPU
 // activity: one small shared object per architecture, made by scripts/agent.sh
 // from the C files in src, and what one has to know to load it. abi.h says how the
 // agent and the daemon talk.

@@ -301,7 +301,7 @@ func calls(t *testing.T, p *player) {
 	}
 }
 
-// TestHello checks the times in it: the thread that brought the agent in must be free again at once.
+// TestHello checks the times in it: the thread that injected the agent must be free again at once.
 func TestHello(t *testing.T) {
 	p := play(t, settings{}, "wait")
 	entered, left := binary.LittleEndian.Uint64(p.hello[24:]), binary.LittleEndian.Uint64(p.hello[32:])

@@ -106,7 +106,7 @@ func TestInjectionAtTheStart(t *testing.T) {
 	}
 	fd := ringOf(p.victim.PID)
 	if fd < 0 {
-		t.Fatal("CUDA goes on, and there is no ring yet: a daemon would bring in another agent")
+		t.Fatal("CUDA goes on, and there is no ring yet: a daemon would inject another agent")
 	}
 	p.say("go on")
 	p.mapRing(fd)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds libcuda and libcupti in the process. CUDA is never brought into a process that does not use it. */
+/* Finds libcuda and libcupti in the process. CUDA is never loaded into a process that does not use it. */
 #include "agent.h"
 
 /* In the order of struct cupti. */

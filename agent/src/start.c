@@ -2,9 +2,9 @@
 /*
  * The ways in: the constructor (dlopen of the image by an armed thread, LD_PRELOAD), inferscope_start (the code
  * is mapped already), InitializeInjection (CUDA_INJECTION64_PATH). Each does no more than make a thread, and the last
- * the ring: a daemon that comes knows an agent by its ring, and must not bring in a second one because the first one's
+ * the ring: a daemon that comes knows an agent by its ring, and must not inject a second one because the first one's
  * thread has not had its turn yet. The other ways do not make it, because there the daemon itself waits for what it
- * brought in, and a thread of the target is held up.
+ * injected, and a thread of the target is held up.
  */
 #include "agent.h"
 
@@ -151,7 +151,7 @@ static void settle(void)
 		sys(SYS_sched_setaffinity, 0, bytes, cpus);
 }
 
-/* Nobody brought this image in: CUDA loaded it. */
+/* This image was not injected: CUDA loaded it. */
 static int by_itself(const struct agent_params *p)
 {
 	return p->fd < 0;

@@ -116,5 +116,5 @@ func recordingFault(err error) error {
 	case errors.Is(err, zip.ErrFormat):
 		return clierror.New(clierror.General, "name a recording that is whole: a folder NAME.isc, or NAME.isc.zip", err)
 	}
-	return clierror.New(clierror.General, "inferscope info --verify says which files are damaged", err)
+	return clierror.New(clierror.General, "inferscope info --verify lists the damaged files", err)
 }

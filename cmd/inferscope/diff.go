@@ -107,7 +107,7 @@ func fraction(s string) (float64, error) {
 		v /= 100
 	}
 	if err != nil || math.IsNaN(v) || v < 0 || v > 1000 {
-		return 0, fmt.Errorf("--fail-over: %q is no share of at least 0", s)
+		return 0, fmt.Errorf("--fail-over: %q is not a share of at least 0", s)
 	}
 	if !percent && v > 1 { // 5 would let everything pass below six times the time
 		return 0, fmt.Errorf("--fail-over: is %q percent?", s)

@@ -131,7 +131,7 @@ func (f *exportFlags) choose() (export.Format, error) {
 		return format, clierror.New(
 			clierror.Usage,
 			"choose it with --to: "+strings.Join(exportFormats(), ", "),
-			fmt.Errorf("the name %q promises no format", f.output),
+			fmt.Errorf("the name %q implies no format", f.output),
 		)
 	}
 	return format, nil

@@ -32,7 +32,7 @@ type queryFlags struct {
 }
 
 const queryHelp = `Answer SQL about recordings with DuckDB: those in PATH, which is a .isc folder, a .isc.zip or
-a folder of them (the current one if it is left out), or those that inferscoped --upload brought to s3://BUCKET/PREFIX.
+a folder of them (the current one if it is left out), or those that inferscoped --upload put into s3://BUCKET/PREFIX.
 It needs the program duckdb on PATH (pip install duckdb-cli).
 
     inferscope query 'SELECT cause, sum(idle_ns) / 1e9 AS s FROM idle GROUP BY ALL ORDER BY s DESC' /var/lib/inferscope
@@ -134,7 +134,7 @@ func (g *global) recordings(place string, f *queryFlags) (query.Source, error) {
 		return nil, clierror.New(
 			clierror.Usage,
 			"write it as s3://BUCKET/PREFIX; name another store than AWS with --endpoint",
-			fmt.Errorf("%.128q is no place in an object store", place),
+			fmt.Errorf("%.128q is not a place in an object store", place),
 		)
 	}
 	r := query.Remote{

@@ -135,7 +135,7 @@ func (c *connection) awaitWatched(ctx context.Context, f *reportFlags) error {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return clierror.New(
 					clierror.General,
-					"inferscope status says what it does",
+					"inferscope status shows what it does",
 					fmt.Errorf("the daemon has not attached to pid %d within %s", c.pid, attachTime),
 				)
 			}

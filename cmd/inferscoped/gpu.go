@@ -24,7 +24,7 @@ type gpuFlags struct {
 	noInject bool
 	cupti    string
 	budget   float64       // percent
-	minAge   time.Duration // of a process that an agent is brought into
+	minAge   time.Duration // of a process that an agent is injected into
 }
 
 func (f *gpuFlags) register(set *pflag.FlagSet) {
@@ -95,7 +95,7 @@ func (f *gpuFlags) source(
 		in, err := injector(linkHolder)
 		if err != nil {
 			logger.Warn(
-				"no agent can be brought into processes: launches are seen by probes, nothing of the GPU",
+				"the agent cannot be loaded into processes: launches are recorded by probes, GPU activity is not recorded",
 				zap.Error(err),
 			)
 		} else {

@@ -33,7 +33,7 @@ func (f *otlpFlags) register(set *pflag.FlagSet, environ config.Environment) {
 	set.Float64Var(&f.sample, "otlp-sample", 1,
 		"share of requests without a traceparent that get a span, 0 to 1; of others the client has decided")
 	set.BoolVar(&f.legacy, "otlp-legacy-names", false,
-		"add names of before semantic conventions 1.37: gen_ai.system, gen_ai.usage.prompt_tokens, llm.request.type")
+		"add names from before semantic conventions 1.37: gen_ai.system, gen_ai.usage.prompt_tokens, llm.request.type")
 }
 
 // options returns the export settings; nil if nothing is exported.

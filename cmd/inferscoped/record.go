@@ -217,7 +217,7 @@ func triggers(s config.Settings) (t fleet.Triggers, err error) {
 		return t, clierror.New(
 			clierror.Usage,
 			"write it like 5m",
-			fmt.Errorf("trigger_cooldown: %.128q is no time", s.TriggerCooldown),
+			fmt.Errorf("trigger_cooldown: %.128q is not a time", s.TriggerCooldown),
 		)
 	}
 	return t, nil
@@ -294,7 +294,7 @@ func recorderHelper([]string) error {
 			w.SetTables(tables)
 			w.SetLines(jsonLines)
 			if err := recorderConfined(dir); err != nil {
-				logger.Warn("what keeps recordings has more rights than it needs; the rest goes on", zap.Error(err))
+				logger.Warn("the process that keeps recordings has more rights than it needs; the rest goes on", zap.Error(err))
 			}
 		},
 	)

@@ -60,7 +60,7 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	}
 	f.gpu.prefer(settings.CUDAVersion)
 	if cfg.Pods, err = discover.NewPods(os.Getenv, discover.ServiceAccount, logger); err != nil {
-		logger.Warn("nothing is known of pods but what the node tells", zap.Error(err))
+		logger.Warn("pods are known only from what the node shows", zap.Error(err))
 	}
 	cfg.NotifySocket = notify
 	for _, w := range slices.Concat(f.otlp.warnings(p.environ, f.requests), f.content.warnings(f.requests)) {

@@ -37,7 +37,7 @@ type Parts struct {
 	Sources  []Source
 	Counter  counter        // may be nil
 	Dumper   dumper         // may be nil: then no dumps are made
-	Pods     *discover.Pods // may be nil: then nothing is known of pods but what the node tells
+	Pods     *discover.Pods // may be nil: then pods are known only from what the node shows
 }
 
 // Close closes all parts of a daemon that never ran.

@@ -145,7 +145,7 @@ func stateOf(v view, main recording.Process, now uint64) (api.TargetState, strin
 		)
 	}
 	if v.released {
-		return api.Released, "nothing of it is recorded any more: `inferscoped` was asked to let go of it"
+		return api.Released, "it is not recorded any more: the daemon was asked to release it"
 	}
 	if v.since == 0 {
 		return api.Attaching, "what it has mapped is being probed"

@@ -29,11 +29,11 @@ type Selection struct {
 	Node          string    // "" is every node
 	Tables        []string  // of the recordings' events and names
 	Small         []string  // of the small tables
-	MaxBytes      int64     // of everything that is brought
+	MaxBytes      int64     // of everything that is downloaded
 	MaxRecordings int
 }
 
-// Downloaded is a recording that was brought from a store, as far as its Selection goes.
+// Downloaded is a recording that was downloaded from a store, as far as its Selection goes.
 type Downloaded struct {
 	Uploaded
 	Folder     string            // holds the files of tables under their names in the recording
@@ -116,7 +116,7 @@ func (d *download) find(ctx context.Context) ([]Downloaded, error) {
 				err = json.Unmarshal(text, &found[i].Uploaded)
 			}
 			if err == nil && (found[i].Manifest == nil || Safe(found[i].Recording) != found[i].Recording) {
-				err = errors.New("it is no manifest of a recording")
+				err = errors.New("it is not the manifest of a recording")
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", format.Clean(key), err)
@@ -167,7 +167,7 @@ func (d *download) read(ctx context.Context, key string) ([]byte, error) {
 	return text, err
 }
 
-// part is an object to be brought, and where to.
+// part is an object to download, and where to.
 type part struct {
 	Object
 	to string
@@ -184,7 +184,7 @@ func (d *download) bring(ctx context.Context, found []Downloaded) error {
 		}
 		for _, o := range m.Objects {
 			if !fileName.MatchString(o.Name) {
-				return fmt.Errorf("manifest of %s: %q is no file of a table", m.Recording, format.Clean(o.Name))
+				return fmt.Errorf("manifest of %s: %q is not a file of a table", m.Recording, format.Clean(o.Name))
 			}
 			if slices.Contains(d.selection.Tables, path.Dir(o.Name)) {
 				parts = append(parts, part{o, filepath.Join(m.Folder, filepath.FromSlash(o.Name))})

@@ -66,7 +66,7 @@ func ParseThreshold(text string, percent bool) (Threshold, error) {
 		number, ok := strings.CutSuffix(value, "%")
 		t.Value, err = strconv.ParseFloat(number, 64)
 		if t.Value /= 100; err == nil && (!ok || !(t.Value > 0 && t.Value <= 1)) {
-			err = errors.New("it is no percentage above 0")
+			err = errors.New("it is not a percentage above 0")
 		}
 	} else {
 		var d time.Duration

@@ -71,7 +71,7 @@ func ParseDestination(text string) (bucket, prefix string, err error) {
 		return "", "", clierror.New(
 			clierror.Usage,
 			hintUpload,
-			fmt.Errorf("--upload: %q is no place in an object store", text),
+			fmt.Errorf("--upload: %q is not a place in an object store", text),
 		)
 	}
 	return u.Host, strings.Trim(path.Clean("/"+u.Path), "/"), nil
@@ -115,7 +115,7 @@ func connect(cfg *UploadConfig) (*minio.Client, error) {
 			return nil, clierror.New(
 				clierror.Usage,
 				"write it as https://HOST[:PORT]",
-				errors.New("the endpoint is no address of a store"),
+				errors.New("the endpoint is not the address of a store"),
 			)
 		}
 		host, secure = u.Host, u.Scheme == "https"

@@ -14,7 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
-// busy is what a victim does while an agent is brought in: an idle process gives no chance to.
+// busy is what a victim does while an agent is injected: an idle process gives no chance to.
 const busy = "until { launch 1 kernel=warm_us1; sync; sleep 1ms }"
 
 // ran is one kernel: what truth and recording are compared by, to the nanosecond.

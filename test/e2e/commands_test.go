@@ -369,7 +369,7 @@ func refuses(s shell) {
 	}
 	for typed, says := range map[string]string{
 		"export t.isc --to nonsense -o x":          "choose perfetto",
-		"export t.isc -o x.unknown":                "promises no format",
+		"export t.isc -o x.unknown":                "implies no format",
 		"export t.isc":                             "",
 		"export t.isc t.isc --to csv -o x":         "see inferscope export --help",
 		"export --to csv -o x":                     "nothing to export",

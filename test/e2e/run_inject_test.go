@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRunNoInject: nothing is put into a program's environment that would bring an agent into it where it, or the
+// TestRunNoInject: nothing is put into a program's environment that would inject an agent into it where it, or the
 // daemon that watches it, shall have none.
 func TestRunNoInject(t *testing.T) {
 	t.Parallel()

@@ -281,7 +281,7 @@ func TestFleetEngines(t *testing.T) {
 	}
 }
 
-// TestFleetSelection: only complete recordings of the time and node that is asked for are brought, and what is changed
+// TestFleetSelection: only complete recordings of the time and node that is asked for are downloaded, and what is changed
 // in the store is noticed.
 func TestFleetSelection(t *testing.T) {
 	s3 := s3test.Start(t)
@@ -327,7 +327,7 @@ func TestFleetSelection(t *testing.T) {
 		}
 	}
 	if _, err := bring(fleet.Selection{MaxBytes: 100}); err == nil || !strings.Contains(err.Error(), "more than") {
-		t.Errorf("more is brought than is allowed: %v", err)
+		t.Errorf("more is downloaded than is allowed: %v", err)
 	}
 	files, err := filepath.Glob(
 		filepath.Join(root, s3test.Bucket, fleetPrefix, "v=1", "table=kernels", "*", "*", "*", "*.parquet"),

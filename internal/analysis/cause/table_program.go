@@ -25,7 +25,7 @@ func programRows(cpus int) []Cause {
 				{
 					onHost,
 					"Record more: run the daemon with CPU sampling and scheduling switched on (both are by default) " +
-						"and let it bring its agent in, then ask for a longer stretch",
+						"and let it load its agent, then ask for a longer stretch",
 					"inferscope report --pid 1234 --for 10s --gpu continuous",
 				},
 				{

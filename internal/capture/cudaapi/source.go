@@ -55,7 +55,7 @@ type Source struct {
 	names    names // of functions; guarded by mu
 	files    files // used by Follow and Forget only
 
-	changing  sync.Mutex // held while a level is brought into force, or a library is probed
+	changing  sync.Mutex // held while a level is applied, or a library is probed
 	counted   counted
 	until     atomic.Pointer[probedUntil] // written under mu, as a whole
 	detaching errgroup.Group              // take the probes off processes that have ended

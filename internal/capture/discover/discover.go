@@ -49,7 +49,7 @@ type Options struct {
 	Watch func(pid uint32) error
 	// Spent returns the CPU time of this program and of all processes that work for it, since its start.
 	Spent func() time.Duration
-	// Pods completes places; nil: nothing is known of pods but what the node tells.
+	// Pods completes places; nil: pods are known only from what the node shows.
 	Pods *Pods
 	// OwnPod is the uid of the pod that this process runs in; "" outside of Kubernetes.
 	OwnPod string

@@ -80,11 +80,11 @@ func parseRule(text string) (rule, error) {
 		key, pattern, ok := strings.Cut(strings.TrimSpace(strings.ReplaceAll(c, comma, ",")), "=")
 		k := condition{key: key, pattern: pattern}
 		if !ok || !slices.Contains([]string{"name", "cmdline", "user", "cgroup", "pod", "pod-uid", "label"}, key) {
-			return nil, fmt.Errorf("%q is no KEY=PATTERN with a known key", clip(c))
+			return nil, fmt.Errorf("%q is not KEY=PATTERN with a known key", clip(c))
 		}
 		if key == "label" {
 			if k.label, k.pattern, ok = strings.Cut(pattern, "="); !ok || k.label == "" {
-				return nil, fmt.Errorf("%q is no label=NAME=PATTERN", clip(c))
+				return nil, fmt.Errorf("%q is not label=NAME=PATTERN", clip(c))
 			}
 		}
 		if k.pattern == "" {

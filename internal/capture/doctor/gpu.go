@@ -152,7 +152,7 @@ func (m *machine) holder(p *proc.Process, tool string, agents []recording.AgentS
 	c := check{
 		Name:  "CUPTI",
 		State: stateOK,
-		Found: "nobody else is seen to hold it; the agent finds out when it subscribes",
+		Found: "no other profiler is seen to hold it; the agent finds out when it subscribes",
 	}
 	for i := range agents {
 		if a := &agents[i]; a.PID == p.PID {

@@ -268,7 +268,7 @@ func (m *machine) yama() check {
 	}
 	c.Found = strings.TrimSpace(text)
 	if c.Found == "3" {
-		c.State, c.Lost, c.Fix = stateLimited, "GPU activity of programs that run already: no agent can be brought in",
+		c.State, c.Lost, c.Fix = stateLimited, "GPU activity of programs that run already: the agent cannot be loaded",
 			"start programs with `inferscope run`, or boot with another setting: 3 stays until then"
 	}
 	return c

@@ -72,13 +72,13 @@ func list(names []string) string {
 
 // stateChecks reads from /proc/PID/status what keeps an agent out.
 func stateChecks(status string) []check {
-	const noAgent = "GPU activity: no agent can be brought in; launches are recorded by probes"
+	const noAgent = "GPU activity: the agent cannot be loaded; launches are recorded by probes"
 	seccomp := check{Name: "seccomp", State: stateOK, Found: "none"}
 	switch field(status, "Seccomp") {
 	case "1":
 		seccomp.State, seccomp.Found, seccomp.Lost, seccomp.Fix = stateLimited, "strict", noAgent, "start the program with `inferscope run`"
 	case "2":
-		seccomp.Found = "filtered; whether the agent's system calls pass is asked of the filter before it is brought in"
+		seccomp.Found = "filtered; whether the agent's system calls pass is asked of the filter before it is loaded"
 	}
 	tracer := check{Name: "tracer", State: stateOK, Found: "none"}
 	if pid := field(status, "TracerPid"); pid != "" && pid != "0" {

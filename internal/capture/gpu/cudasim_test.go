@@ -26,7 +26,7 @@ import (
 // realInjector is what the daemon uses; it needs root.
 func realInjector(t testing.TB) *AgentInjector {
 	t.Helper()
-	needs.Root(t, "an agent is brought into another process")
+	needs.Root(t, "an agent is injected into another process")
 	loader, err := inject.New(inject.Options{})
 	if err != nil {
 		t.Skip(err)

@@ -59,7 +59,7 @@ func heldIn(s *Source, p *proc.Process) (h holdings) {
 	return h
 }
 
-// TestGate: while an agent waits to be let in, each thread is held at its next calls, for 7 ms together; when it is in
+// TestGate: while an agent waits to enter CUPTI, each thread is held at its next calls, for 7 ms together. When it is in
 // nobody is.
 func TestGate(t *testing.T) {
 	opts := simOptions(t, Windows)

@@ -140,7 +140,7 @@ func (s *Source) instruct(q *session, now uint64, may bool) {
 	}
 }
 
-// An agent that ends again and again by itself is brought in less and less often: it does not hear of a daemon that has
+// An agent that ends again and again by itself is injected less and less often: it does not hear of a daemon that has
 // no CPU for a while, and that ends.
 const (
 	settled     = time.Minute      // an agent that was there for so long has come well
@@ -148,7 +148,7 @@ const (
 )
 
 // ended handles an agent that ended although nobody asked it to: it did not hear of us for a
-// while, or another daemon told it to. It is brought in again, at first at once.
+// while, or another daemon told it to. It is injected again, at first at once.
 func (s *Source) ended(q *session) {
 	if !q.process.Alive() {
 		return // Forget follows
@@ -169,7 +169,7 @@ func (s *Source) ended(q *session) {
 		again.rest = min(s.rests.end<<min(over-1, 10), longestRest)
 	}
 	s.opts.Log.Warn(
-		"an agent ended by itself; it is brought in again",
+		"an agent ended by itself; it is loaded again",
 		zap.Uint32("pid", q.process.PID),
 		zap.Duration("in", again.rest),
 		logfield.Reported(), // the report has a table of agents
@@ -180,8 +180,8 @@ func (s *Source) ended(q *session) {
 			again,
 			isTired,
 			fmt.Sprintf(
-				"the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is brought "+
-					"in again in %s",
+				"the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is loaded "+
+					"again in %s",
 				q.restarts,
 				again.rest,
 			),

@@ -136,11 +136,11 @@ func (s *Source) latest() []*session {
 	return out
 }
 
-// long is how long an agent waits to be let in or out by CUPTI before it is worth a word, and launches are probed
+// long is how long an agent waits to enter or leave CUPTI before that is reported, and launches are probed
 // instead.
 const long = time.Second
 
-// waited is for how long the agent has waited to be let in or out by CUPTI; 0: it does not.
+// waited is for how long the agent has waited to enter or leave CUPTI; 0: it does not.
 func (v *agentView) waited(now uint64) time.Duration {
 	switch {
 	case v.state == stateOpening && v.opening != 0:
@@ -257,7 +257,7 @@ func (s *Source) Agents() []recording.AgentStatus {
 func (s *Source) State() recording.Source {
 	st := recording.Source{Name: sourceName, State: "waiting", Detail: "no process has mapped libcuda yet"}
 	if s.opts.Inject == nil {
-		st.State, st.Detail = recording.SourceOff, "no agent is brought in (--no-inject): launches are seen by "+
+		st.State, st.Detail = recording.SourceOff, "no agent is loaded (--no-inject): launches are seen by "+
 			"probes, nothing of the GPU"
 		return st
 	}

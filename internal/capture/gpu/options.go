@@ -35,7 +35,7 @@ const (
 	maxPeriod       = time.Hour
 )
 
-// DefaultMinAge is how old a process is before an agent is brought in, where all that use a GPU are watched.
+// DefaultMinAge is how old a process is before an agent is injected, where all that use a GPU are watched.
 const DefaultMinAge = 3 * time.Second
 
 // defaultSlots are those of a ring: 4 MiB of the target's memory, which hold 100 ms of
@@ -82,7 +82,7 @@ type Entered struct {
 type injector interface {
 	// Inject returns when the agent has answered. Its error wraps errIdle where no thread
 	// came by before ctx was done, and errRefused where it will be the same the next time. Where p has made
-	// another ring than those that start knows, an agent has come by itself, and none is brought in.
+	// another ring than those that start knows, an agent has come by itself, and none is injected.
 	Inject(ctx context.Context, p *proc.Process, start start) (Entered, error)
 	// Wait returns when nothing that Inject needed, such as probes, is in any process any more.
 	Wait() error
@@ -91,7 +91,7 @@ type injector interface {
 // What an injector's error wraps.
 var (
 	errIdle    = errors.New("no CUDA call was made")
-	errRefused = errors.New("the agent cannot be brought in")
+	errRefused = errors.New("the agent cannot be loaded")
 )
 
 // Options are the settings of New.
@@ -100,11 +100,11 @@ type Options struct {
 	On       time.Duration // of a window; 0: DefaultOn
 	Period   time.Duration // from one window's beginning to the next one's; 0: DefaultPeriod
 	Deadline time.Duration // how long an agent waits to leave CUPTI in the good way; 0: defaultDeadline
-	Inject   injector      // nil: no agent is brought in or used (--no-inject)
+	Inject   injector      // nil: no agent is injected or used (--no-inject)
 	Build    [20]byte      // build id of the agent that Inject brings; zero: any is taken
 	Budget   float64       // share of a process's time that recording may take, 0 to 1: windows become rarer where they take more; 0: they stay
 	Watch    time.Duration // how long calls of a process are watched before the first window; 0: not at all (see launchers)
-	// MinAge is how long a process has lived before an agent is brought in: to load one costs more CPU time than all
+	// MinAge is how long a process has lived before an agent is injected: to load one costs more CPU time than all
 	// the rest, and a program that ends at once has no window. Until then its launches are probed.
 	MinAge time.Duration
 	CUPTI  string // path of a libcupti in the target, for one that maps none

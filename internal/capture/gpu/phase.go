@@ -12,9 +12,9 @@ type phase uint8
 // The phases of a session.
 const (
 	phaseIdle      phase = iota // no agent is wanted
-	phaseEntering               // an agent is being brought in
+	phaseEntering               // an agent is being injected
 	phaseBarred                 // none can come in; it may be tried again later
-	phaseResting                // agents ended too often: the next one is brought in later
+	phaseResting                // agents ended too often: the next one is injected later
 	phaseWatching               // an agent is there, and is told to record nothing so far
 	phaseRecording              // an agent is there, and may record
 	phaseHindered               // an agent is there, and no window may open, or CUPTI refuses it
@@ -47,7 +47,7 @@ type happening uint8
 
 // What happens to a session.
 const (
-	isWanted   happening = iota // an agent is to be brought in
+	isWanted   happening = iota // an agent is to be injected
 	isBarred                    // it cannot come in, or not yet
 	isTired                     // the last ones ended too soon
 	hasCome                     // an agent is there

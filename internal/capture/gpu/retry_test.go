@@ -39,7 +39,7 @@ func TestTracerThatLeaves(t *testing.T) {
 	eventually(t, "the agent comes in", func() bool { return stateOf(s, pr.p.PID) == string(running) })
 }
 
-// TestAgentThatEndsOften: one that does not hear of the daemon, as often as that is, is brought in again, and later
+// TestAgentThatEndsOften: one that does not hear of the daemon, as often as that is, is injected again, and later
 // each time, but not never.
 func TestAgentThatEndsOften(t *testing.T) {
 	pr := startProducer(t)
@@ -64,7 +64,7 @@ func TestAgentThatEndsOften(t *testing.T) {
 		again := s.sessions[pr.p.ID()]
 		rests = append(rests, again.rest)
 		if again == q || !again.entering {
-			t.Errorf("after %d ends no agent is brought in any more: %s", q.restarts, again.detail)
+			t.Errorf("after %d ends no agent is injected any more: %s", q.restarts, again.detail)
 		}
 		s.mu.Unlock()
 	}

@@ -50,7 +50,7 @@ type session struct {
 	joined   uint64        // ns
 	came     uint64        // ns: when this agent came, where one is there
 	restarts int           // agents that ended by themselves, each soon after it came
-	rest     time.Duration // before an agent is brought in again; 0: at once
+	rest     time.Duration // before an agent is injected again; 0: at once
 	launches LaunchMode
 	told     bool    // launches has been told to the probes
 	mode     uint32  // enum agent_mode, as last told
@@ -67,7 +67,7 @@ type session struct {
 	inside     uint32
 	insideFrom uint64 // ns: since when there are any
 	grapher    uint32 // the thread that the agent has been told to launch graphs; 0: none
-	entering   bool   // an agent is being brought in, or would be
+	entering   bool   // an agent is being injected, or would be
 	shutdownBy uint64 // ns: until when its agent is awaited, which was told to leave a process that lives on; 0: it was not
 	over       bool   // its program has ended: nobody writes its ring any more
 	outside    bool   // CUPTI has not let the agent in, or out, for long: it sees no launches
@@ -86,7 +86,7 @@ func newSession(p *proc.Process, image string, f *facts) *session {
 	return &session{process: p, image: image, facts: f, cancel: func() {}}
 }
 
-// How often an agent is brought in, and how long each time is waited for a thread to come by.
+// How often an agent is injected, and how long each time is waited for a thread to come by.
 const (
 	attempts  = 3
 	patience  = 30 * time.Second
@@ -112,7 +112,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, errIdle):
-			s.notify(ctx, q, isWanted, "the agent is brought in at the next CUDA call: none has been made so far")
+			s.notify(ctx, q, isWanted, "the agent is loaded at the next CUDA call: none has been made so far")
 			sleep(ctx, 100*time.Millisecond)
 			continue
 		case mayEnd(err):
@@ -144,7 +144,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 	}
 }
 
-// rests are how long it is waited before an agent is brought in again. Tests have shorter ones.
+// rests are how long it is waited before an agent is injected again. Tests have shorter ones.
 type rests struct {
 	refusal time.Duration // after the first refusal that may end, doubled each time
 	end     time.Duration // after the first end of an agent by itself that was one too many, likewise

@@ -178,7 +178,7 @@ func (s *Source) awaitShutdown(ctx context.Context, q *session) {
 			ctx,
 			q,
 			isWanted,
-			"the agent that was told to leave is on its way out; another one is brought in after it",
+			"the agent that was told to leave is on its way out; another one is loaded after it",
 		)
 		sleep(ctx, 10*time.Millisecond)
 	}

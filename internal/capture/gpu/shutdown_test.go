@@ -132,7 +132,7 @@ func (i *slowInjector) Inject(ctx context.Context, p *proc.Process, start start)
 }
 
 // TestLetGoOfWhileAnAgentComes: one that comes when its process has just been let go of leaves again, which is awaited,
-// and no other is brought in at the same time.
+// and no other is injected at the same time.
 func TestLetGoOfWhileAnAgentComes(t *testing.T) {
 	pr := startProducer(t)
 	in := &slowInjector{pr, make(chan struct{}, 2), make(chan struct{})} // a third one would hang
@@ -152,7 +152,7 @@ func TestLetGoOfWhileAnAgentComes(t *testing.T) {
 	s.begin(pr.p, image)
 	eventually(t, "word of the first", func() bool { return strings.Contains(detailOf(s, pr.p.PID), "on its way out") })
 	if len(in.begun) != 0 {
-		t.Error("two are brought in at the same time")
+		t.Error("two are injected at the same time")
 	}
 	in.let <- struct{}{}
 	var got collector

@@ -122,7 +122,7 @@ func TestLogSaysWhatIsRecorded(t *testing.T) {
 	}
 }
 
-// TestKeptOutByCUPTI: launches are probed while the agent waits to be let in for long, and no more once it is in.
+// TestKeptOutByCUPTI: launches are probed while the agent waits long to enter CUPTI, and no more once it is in.
 func TestKeptOutByCUPTI(t *testing.T) {
 	pr := startProducer(t)
 	launches := &notedLaunches{}

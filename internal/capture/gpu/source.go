@@ -134,9 +134,9 @@ func (s *Source) begin(p *proc.Process, image string) {
 	s.balance(q)
 }
 
-// attach lets an agent be brought in. The caller holds the lock.
+// attach lets an agent be injected. The caller holds the lock.
 func (s *Source) attach(q *session) {
-	s.step(q, isWanted, "the agent is brought in at the next CUDA call")
+	s.step(q, isWanted, "the agent is loaded at the next CUDA call")
 	ctx, cancel := context.WithCancel(s.ctx)
 	q.cancel, q.entering = cancel, true
 	s.tasks.Go(func() {

@@ -23,7 +23,7 @@ const (
 )
 
 // comesByItself reports whether p was started so that CUDA loads an agent, as `inferscope run` does it:
-// a second one is not to be brought in.
+// a second one is not to be injected.
 func comesByItself(p *proc.Process) bool {
 	f, err := os.Open(procPath(p, "environ"))
 	if err != nil {

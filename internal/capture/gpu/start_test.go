@@ -140,7 +140,7 @@ func (p *preceded) Inject(ctx context.Context, process *proc.Process, start star
 	return entered, err
 }
 
-// TestAgentThatComesByItself: where CUDA loads an agent after the daemon has found none, no second one is brought in,
+// TestAgentThatComesByItself: where CUDA loads an agent after the daemon has found none, no second one is injected,
 // and that one is used.
 func TestAgentThatComesByItself(t *testing.T) {
 	opts := simOptions(t, Continuous)
@@ -168,7 +168,7 @@ func TestAgentThatComesByItself(t *testing.T) {
 	}
 }
 
-// TestYoungProcesses: no agent is brought into a process before it is old enough, nor when it ends before that.
+// TestYoungProcesses: no agent is injected into a process before it is old enough, nor when it ends before that.
 func TestYoungProcesses(t *testing.T) {
 	pr := startProducer(t)
 	for _, c := range []struct {
@@ -193,7 +193,7 @@ func TestYoungProcesses(t *testing.T) {
 			err := <-ended
 			cancel()
 			if in.calls != c.calls || c.calls == 0 && !errors.Is(err, context.Canceled) {
-				t.Errorf("%d agents are brought in (%v), want %d", in.calls, err, c.calls)
+				t.Errorf("%d agents are injected (%v), want %d", in.calls, err, c.calls)
 			}
 		})
 	}

@@ -80,7 +80,7 @@ func onlineCPUs() ([]int, error) {
 		from, err := strconv.ParseUint(first, 10, 16)
 		to, err2 := strconv.ParseUint(last, 10, 16)
 		if err = errors.Join(err, err2); err != nil || to < from {
-			return nil, fmt.Errorf("list the CPUs: %q is no list of CPUs: %w", text, err)
+			return nil, fmt.Errorf("list the CPUs: %q is not a list of CPUs: %w", text, err)
 		}
 		for cpu := from; cpu <= to; cpu++ {
 			cpus = append(cpus, int(cpu))

@@ -78,7 +78,7 @@ func describe() descriptions { //nolint:funlen // a table
 		),
 		idleSeconds: d(
 			"gpu_idle_seconds_total",
-			"Time of inferscope_gpu_seconds_total{state=\"idle\"}, by cause; inferscope explain CAUSE says what one means.",
+			"Time of inferscope_gpu_seconds_total{state=\"idle\"}, by cause; inferscope explain CAUSE describes one.",
 			"cause",
 			"pid",
 		),

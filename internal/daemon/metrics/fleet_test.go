@@ -46,7 +46,7 @@ inferscope_discovered_total{result="failed"} 0
 inferscope_discovered_total{result="refused"} 0
 inferscope_discovered_total{result="skipped"} 1
 inferscope_discovered_total{result="watched"} 3
-# HELP inferscope_gpu_idle_seconds_total Time of inferscope_gpu_seconds_total{state="idle"}, by cause; inferscope explain CAUSE says what one means.
+# HELP inferscope_gpu_idle_seconds_total Time of inferscope_gpu_seconds_total{state="idle"}, by cause; inferscope explain CAUSE describes one.
 # TYPE inferscope_gpu_idle_seconds_total counter
 inferscope_gpu_idle_seconds_total{cause="host-sync",pid="10"} 4
 inferscope_gpu_idle_seconds_total{cause="sleep",pid="10"} 2

@@ -98,7 +98,7 @@ func (a *Apart) drive(ctx context.Context, p *proc.Process, image *Image, done c
 			done <- outcome{result, err}
 		}
 		if err == nil && ended != nil && cmd.ProcessState.Exited() {
-			a.failed(fmt.Errorf("the process that brought the agent into pid %d: %w", p.PID, ended))
+			a.failed(fmt.Errorf("the process that injected the agent into pid %d: %w", p.PID, ended))
 		}
 		return
 	}

@@ -2,7 +2,7 @@ package inject
 
 import "errors"
 
-// Why an image is not brought into a process. Every error of Load that is about the
+// Why an image is not injected into a process. Every error of Load that is about the
 // process, and not about this machine, wraps one of them; test with errors.Is.
 var (
 	ErrIdle       = errors.New("the process makes no CUDA call")

@@ -25,7 +25,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 )
 
-// Image is what is brought in.
+// Image is what is injected.
 type Image struct {
 	Bytes []byte // a shared object for this machine
 	// ParamsOffset is where in Bytes the parameters lie.
@@ -147,7 +147,7 @@ func (in *Injector) load(ctx context.Context, p *proc.Process, image *Image) (Re
 	return result, err
 }
 
-// run tries threads until one has brought the image in. While all that call CUDA have been refused, each of their calls
+// run tries threads until one has injected the image. While all that call CUDA have been refused, each of their calls
 // would pay for the probe: they are looked at for a moment at a time.
 func (in *Injector) run(ctx context.Context, plan *plan) (Result, error) {
 	refused := map[int]error{}

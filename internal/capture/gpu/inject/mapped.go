@@ -83,7 +83,7 @@ func (pl *plan) sameImage(file *elf.File, bias uint64) bool {
 	return false
 }
 
-var errStillLoading = errors.New("an image that was brought in a moment ago is still starting")
+var errStillLoading = errors.New("an image that was injected a moment ago is still starting")
 
 // settled waits until the file behind a mapped image is not open any more: an image
 // closes it when it has been relocated and has said hello. Before that it must not be entered.

@@ -275,7 +275,7 @@ func childOf(t *testing.T, pid int) int {
 	return int(number(string(text[:max(0, len(text)-1)])))
 }
 
-// A process that ends, or becomes another program, while an image is brought in.
+// A process that ends, or becomes another program, while an image is injected.
 func TestEndsMeanwhile(t *testing.T) {
 	in := newInjector(t)
 	im := testImage(t)
@@ -338,7 +338,7 @@ func TestRefusedShared(t *testing.T) {
 }
 
 // Who is under a filter itself, as a daemon in a container is, may not ask ptrace for the target's: the thread's own
-// copy says what they forbid, and what they allow is brought in.
+// copy says what they forbid, and what they allow is injected.
 func TestFiltersThatPtraceDoesNotTell(t *testing.T) {
 	for _, tt := range []struct {
 		name, filter string

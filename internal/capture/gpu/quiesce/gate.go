@@ -26,7 +26,7 @@ type Kind int
 // What there are.
 const (
 	Launches Kind = iota // holds launches of graphs while CUPTI is finalized
-	Calls                // holds calls while the agent waits to be let in, or CUPTI is taken out
+	Calls                // holds calls while the agent waits to enter CUPTI, or CUPTI is taken out
 	Kinds                // how many there are
 )
 
