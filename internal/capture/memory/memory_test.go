@@ -20,6 +20,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
@@ -196,11 +197,70 @@ func (w *watch) last(kind event.Kind) event.Event {
 	return all[len(all)-1]
 }
 
-// TestTotalsAreExact: all that the allocator counted, after a late attach; the level of fewer stacks takes none of it.
+// TestTotalsAreExact: all that the allocator counted, after a late attach, at each level of the source that does not say
+// that it loses some of it; at one that does, nothing that is not true, and the total as soon as a window is open.
 func TestTotalsAreExact(t *testing.T) {
 	program := build(t)
-	for level, detail := range []string{"sampled", "few stacks"} {
-		t.Run(detail, func(t *testing.T) { totalsAreExact(t, program, level) })
+	for level, l := range newWatch(t).source.Levels() {
+		t.Run(l.Name, func(t *testing.T) {
+			switch {
+			case l.Name == recording.LevelOff:
+				nothingIsCounted(t, program, level)
+			case strings.Contains(l.Loses, "totals"):
+				windowsAreTrue(t, program, level)
+			default:
+				totalsAreExact(t, program, level)
+			}
+		})
+	}
+}
+
+// nothingIsCounted: a source that is off has no events of a program that allocates.
+func nothingIsCounted(t *testing.T, program string, level int) {
+	w := newWatch(t)
+	if err := w.source.SetLevel(level); err != nil {
+		t.Fatal(err)
+	}
+	v := startVictim(t, program)
+	w.follow(v)
+	v.ask("run 2000")
+	w.drain()
+	if len(w.events) != 0 {
+		t.Errorf("%d events, the first %+v", len(w.events), w.events[0])
+	}
+}
+
+// windowsAreTrue: in windows less is counted than happened, never more, and the first window gives the exact total.
+func windowsAreTrue(t *testing.T, program string, level int) {
+	w := newWatch(t)
+	if err := w.source.SetLevel(level); err != nil {
+		t.Fatal(err)
+	}
+	v := startVictim(t, program)
+	v.ask("keep 100")
+	before := v.truth()
+	w.follow(v)
+	for end := time.Now().Add(30 * time.Second); len(w.of(event.Memory)) == 0; {
+		if time.Now().After(end) {
+			t.Fatal("no window was open in 30 s")
+		}
+		v.ask("run 20")
+		w.drain()
+	}
+	after := v.truth()
+	// Later runs, which no window saw, leave the total as it is: run frees what it allocates.
+	if got := w.last(event.Memory); got.Args[0] != after.Allocated || got.Args[2] > after.Peak {
+		t.Errorf("level %v, want %d and a peak of at most %d", got.Args, after.Allocated, after.Peak)
+	}
+	flow := w.last(event.MemoryFlow).Args
+	most := [4]uint64{
+		after.Allocations - before.Allocations, after.Frees - before.Frees,
+		after.AllocatedBytes - before.AllocatedBytes, after.FreedBytes - before.FreedBytes,
+	}
+	for i := range flow {
+		if flow[i] == 0 || flow[i] > most[i] {
+			t.Errorf("flow %v, want something and at most %v", flow, most)
+		}
 	}
 }
 
