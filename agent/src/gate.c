@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target's side of the gates (bpf/gate.bpf.c). Armed by the daemon, a gate sends a thread that comes by a signal
- * whose default is to be ignored. It is delivered before the thread is inside of the driver; its handler, here, lets
- * the thread sleep until what it must not meet is over. The handler is there only while the gates are wanted, and what
- * was there before comes back.
+ * The target's side of the gates (bpf/gate.bpf.c). A gate that the daemon has armed sends each thread that passes it a
+ * signal that is ignored by default. The kernel delivers it before the thread enters the driver, and the handler in
+ * this file lets the thread sleep until the critical section is over. The handler is installed only while the gates are
+ * in use; afterwards the previous one is restored.
  *
- * Launches of graphs: the gate signals each thread but the one that is known to launch them. Whoever comes by is
- * counted first, and then looks whether a finalize is under way; who finalizes says so first, and then looks whether
- * somebody has come by since the gate was armed. So one of the two sees the other: a launch waits, or there is no
- * finalize. Those that came by before it was armed the daemon knows.
+ * Launches of graphs: the gate signals each thread except the known launcher. A passing thread is counted first, then
+ * checks whether a finalize is under way; the finalizing thread announces itself first and then checks whether a thread
+ * has passed since the gate was armed. So one of the two sees the other: either the launch waits or the finalize does
+ * not happen. The daemon knows the threads that passed before the gate was armed.
  */
 #include "agent.h"
 
-#define FIRST (5 * MS)      /* of waiting for the driver's lock, before the first try at which other calls are held; the
-                             * next ones come after twice, four times as long */
-#define TRIES 3u            /* and then */
-#define RARELY (500 * MS)   /* so far apart */
-#define HOLD (1 * MS)       /* a thread's time in the first try; twice and four times as long in the next, and so long
-                             * in all others */
-#define HANGS (10 * SECOND) /* a finalize that has taken so long hangs, and no thread with it any more */
-#define SHORTLY (7 * MS)    /* for which a thread is held while others are still inside: HELD of outside.c, and a bit for an
-                             * agent's thread that gets no CPU. What CUPTI takes comes on top, some 3 ms */
-#define OPENINGS 64u        /* of the gates that are remembered: a thread without a CPU may sleep through some */
-#define THREADS 256u        /* that are told apart at other calls; of more, some are held twice in a try */
+#define FIRST_TRY (5 * MS)  /* wait for the driver's lock before other calls are held for the first time; the wait
+                             * doubles for each of the next tries */
+#define TRIES 3u            /* after these, */
+#define TRY_INTERVAL (500 * MS) /* time between tries */
+#define FIRST_HOLD (1 * MS) /* how long a thread is held in the first try; doubled in each of the next two, then
+                             * constant */
+#define HANG_TIMEOUT (10 * SECOND) /* a finalize that takes longer hangs: the threads are released */
+#define MAX_HOLD (7 * MS)   /* how long a thread is held while others are still inside: HELD of outside.c, and some time
+                             * for an agent's thread that gets no CPU. CUPTI takes another 3 ms */
+#define OPENINGS 64u        /* of the gates that are recorded: a thread without a CPU may sleep through some */
+#define THREADS 256u        /* that are distinguished at other calls; of more, some are held twice in a try */
 
 #if defined(__x86_64__)
 #define SA_RESTORER 0x04000000ul
@@ -115,7 +115,7 @@ static uint64_t kept_for(uint64_t began, uint64_t before)
 {
 	const struct opening *o = opened_since(began);
 	uint64_t until = o ? o->at : now(), kept = o ? o->kept : load(&gate.kept);
-	uint64_t most = before < SHORTLY ? SHORTLY - before : 0, looked;
+	uint64_t most = before < MAX_HOLD ? MAX_HOLD - before : 0, looked;
 
 	if (!kept || kept > until)
 		kept = until;
@@ -133,11 +133,11 @@ static int hold_once(const void *context, uint64_t *sum)
 
 	outside_arrived(context);
 	outside_held();
-	while ((is = load(&gate.shut)) != OPEN && !opened_since(began) && waited < HANGS) {
+	while ((is = load(&gate.shut)) != OPEN && !opened_since(began) && waited < HANG_TIMEOUT) {
 		if (is == LEAVING)
 			futex_wait(&gate.shut, is, MS * 100);
-		else if (*sum + waited < SHORTLY)
-			futex_wait(&gate.shut, is, SHORTLY - *sum - waited);
+		else if (*sum + waited < MAX_HOLD)
+			futex_wait(&gate.shut, is, MAX_HOLD - *sum - waited);
 		else
 			let_go();
 		waited = now() - began;
@@ -171,12 +171,12 @@ static void hold_call(void)
 	uint64_t began = now(), waited = began - load(&gate.since), ns;
 	__typeof__(&gate.threads[0]) thread = &gate.threads[tid % THREADS];
 
-	if (!wait || waited < FIRST)
+	if (!wait || waited < FIRST_TRY)
 		return;
-	while (try + 1 < TRIES && waited >= FIRST << (try + 1))
+	while (try + 1 < TRIES && waited >= FIRST_TRY << (try + 1))
 		try++;
-	ns = HOLD << try;
-	try += (uint32_t)(waited / RARELY);
+	ns = FIRST_HOLD << try;
+	try += (uint32_t)(waited / TRY_INTERVAL);
 	if (thread->tid == tid && thread->wait == wait && thread->tries > try)
 		return;
 	thread->tid = tid;

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which threads may be inside of CUPTI still. After our callback has returned, libcupti looks at its list of
- * subscribers and, where that is not empty, goes on from the node that it came from (13.0). Unsubscribing and
- * finalizing free that node, and wait for no thread that is in a callback, nor does subscribing (measured:
- * test/gpu/inside.c). So a thread that loses its CPU between our return and that look, while CUPTI is left and somebody
- * subscribes again, follows freed memory: three programs on busy hosts died of that. Hence nobody subscribes in this
- * process before every thread that was in a callback of ours since the last subscription has provably returned from it.
- * A time is no proof; these are:
+ * Tracks which threads may still be inside of CUPTI. After our callback returns, libcupti reads its list of subscribers
+ * and, if that is not empty, continues from the node it came from (13.0). Unsubscribing and finalizing free that node
+ * without waiting for threads in a callback, and subscribing does not wait either (measured: test/gpu/inside.c). So a
+ * thread that loses its CPU between our return and that read follows freed memory if CUPTI is left and subscribed again
+ * meanwhile: three programs on busy hosts crashed in this way. So nobody subscribes in this process before every thread
+ * that was in one of our callbacks since the last subscription has provably left it. Elapsed time is no proof. Proof is
+ * one of these:
  *
- *   - it has ended, as the kernel tells;
+ *   - the thread has ended, according to the kernel;
  *   - it sleeps in a system call (/proc/self/task/TID/syscall), and its stack pointer is above the frame that called
- *     us: what CUPTI does after our return makes no system call, and that frame is gone. Found so twice, in case that
- *     a handler of signals sleeps on a stack of its own; on a busy host it may run at most looks in between, which says
- *     nothing;
+ *     us: CUPTI makes no system call after our return, so it has left that frame. This must be found twice, because a
+ *     signal handler may sleep on a stack of its own; a look that finds the thread running proves nothing;
  *   - the daemon's probes saw it return from a call of the driver, or begin another one, later.
  *
  * The agent's own thread has returned when it gets here.
@@ -198,9 +197,10 @@ struct word {
 };
 
 /*
- * An agent that goes while a thread may be inside still leaves word of it: the next one may be of another image, whose
- * memory knows nothing. So does one whose kinds went off without a finalize: the next one's finalize would kill the
- * process, were the graphs that ran before not launched again. A mapping tells, by its name, which no other tool's has.
+ * An agent that shuts down while a thread may still be inside leaves a mark for the next one, which may be of another
+ * image and share no memory with it. So does an agent that disabled kinds without a finalize: the finalize of the next
+ * one would kill the process unless the graphs that ran before had been launched again. The mark is a mapping with a
+ * unique name.
  */
 void left_stay(void)
 {

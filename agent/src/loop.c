@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's own thread: opens and ends windows as the daemon wants, and goes when the daemon is gone. */
+/* The agent's own thread: opens and ends windows as the daemon asks, and shuts the agent down when the daemon ends. */
 #include "agent.h"
 
-#define BEAT (3 * SECOND / 2) /* a heartbeat older than this: the daemon is gone */
-#define WILD (60 * SECOND)    /* a heartbeat that far ahead is no clock's */
+#define HEARTBEAT_TIMEOUT (3 * SECOND / 2) /* after the last heartbeat the daemon counts as ended */
+#define MAX_HEARTBEAT_AHEAD (60 * SECOND)  /* a heartbeat further in the future is invalid */
 #define FLUSH (500 * MS)
-#define SHORT (2 * SECOND)    /* a window that is no longer hands all over at its end */
+#define SHORT_WINDOW (2 * SECOND) /* a window up to this length delivers all records at its end */
 #define BACKOFF (10 * SECOND) /* after CUPTI was refused */
-#define HURRY (300 * MS)      /* deadline where nobody waits for what we do */
-#define LINGER (100 * MS)     /* for which threads may take to be seen outside of CUPTI, before word of them is left */
-#define BRIEF (20 * MS)       /* a window that nobody wants any more */
-#define AHEAD (100 * MS)      /* of a subscription, the gates are asked for */
-#define AHEAD_OUT (20 * MS)   /* of a window's end: from then on every call of the target's comes by them */
+#define SHUTDOWN_DEADLINE (300 * MS) /* for ending a window when no daemon waits for it */
+#define EXIT_TIMEOUT (100 * MS) /* for threads to be seen outside of CUPTI, before a mark is left for the next agent */
+#define CANCELLED_WINDOW (20 * MS) /* length of a window that is no longer wanted when it opens */
+#define GATE_LEAD (100 * MS)  /* the gates are requested this long before a subscription */
+#define GATE_LEAD_END (20 * MS) /* and this long before the end of a window: from then on every call passes them */
 #define FIRST_RETRY (20 * MS) /* after a try at which not all threads came out of the driver; each later one after twice
                                * the time */
 #define LAST_RETRY (640 * MS)
-#define KEEPS (2 * FIRST_RETRY) /* after tries of so long a time the subscription outlives the window */
-#define ARMED (50 * MS)       /* for which the daemon may take to arm the gates */
+#define KEEP_AFTER (2 * FIRST_RETRY) /* of failed tries the subscription outlives the window */
+#define ARM_TIMEOUT (50 * MS) /* for the daemon to arm the gates */
 #define RETRY_FLUSH (100 * MS)
-#define AMENDS 3              /* windows that are tried to leave nothing behind */
+#define MAX_AMENDED 3         /* windows opened only to end with a finalize */
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
 
 struct loop {
@@ -48,7 +48,7 @@ int daemon_gone(void)
 {
 	uint64_t beat = load(&the.ring->heartbeat), t = now();
 
-	return daemon_died() || (beat > t ? beat - t > WILD : t - beat > BEAT);
+	return daemon_died() || (beat > t ? beat - t > MAX_HEARTBEAT_AHEAD : t - beat > HEARTBEAT_TIMEOUT);
 }
 
 /* A mode that we do not know is a daemon that we do not know. */
@@ -72,7 +72,7 @@ static uint64_t on_ns(void)
 /* Sleeps until the daemon wakes us, but no longer than to a time, nor than its heartbeat is good for. */
 static void sleep_until(uint64_t time, uint32_t seen)
 {
-	uint64_t t = now(), last = load(&the.ring->heartbeat) + BEAT + MS;
+	uint64_t t = now(), last = load(&the.ring->heartbeat) + HEARTBEAT_TIMEOUT + MS;
 
 	if (last < time)
 		time = last;
@@ -196,14 +196,14 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 		open_one(l);
 		return;
 	}
-	if (due || then - t <= AHEAD)
+	if (due || then - t <= GATE_LEAD)
 		gate_ask(the.kept && graphs_several() ? ASK_ALL : ASK_IN);
 	else
 		gate_ask(ASK_NOTHING);
 	if (due)
 		futex_wait(&the.ring->wake, seen, POLL / 4);
 	else
-		sleep_until(then - t > AHEAD ? then - AHEAD : then, seen);
+		sleep_until(then - t > GATE_LEAD ? then - GATE_LEAD : then, seen);
 }
 
 /* Hands over what CUPTI has; only while no other thread may be finalizing it. Where threads are inside it is tried
@@ -278,7 +278,7 @@ static int end_due(uint32_t mode)
 {
 	if (mode == MODE_CONTINUOUS)
 		return 0;
-	return now() - the.window.opened >= (mode == MODE_WINDOWS ? on_ns() : BRIEF) || exiting();
+	return now() - the.window.opened >= (mode == MODE_WINDOWS ? on_ns() : CANCELLED_WINDOW) || exiting();
 }
 
 static uint64_t deadline(uint32_t mode)
@@ -287,7 +287,7 @@ static uint64_t deadline(uint32_t mode)
 
 	if (exiting())
 		return 0;
-	return mode == MODE_QUIT && daemon_gone() && d > HURRY ? HURRY : d;
+	return mode == MODE_QUIT && daemon_gone() && d > SHUTDOWN_DEADLINE ? SHUTDOWN_DEADLINE : d;
 }
 
 /*
@@ -330,7 +330,7 @@ static void hold_all(void)
 	if (exiting() || daemon_gone() || graphs_allow(0))
 		return;
 	gate_ask(ASK_ALL);
-	while (!(gate_ready() && gate_closes()) && now() - t < ARMED && !exiting() && !daemon_gone())
+	while (!(gate_ready() && gate_closes()) && now() - t < ARM_TIMEOUT && !exiting() && !daemon_gone())
 		futex_wait(&the.ring->wake, load(&the.ring->wake), POLL / 4);
 }
 
@@ -378,7 +378,7 @@ static int end_itself(struct loop *l, uint32_t mode)
 static void record(struct loop *l, uint32_t mode, uint32_t seen)
 {
 	uint64_t until, end = the.window.opened + on_ns();
-	int flushes = !end_due(mode) && flush_due(l) && (mode == MODE_CONTINUOUS || on_ns() > SHORT);
+	int flushes = !end_due(mode) && flush_due(l) && (mode == MODE_CONTINUOUS || on_ns() > SHORT_WINDOW);
 
 	if (graphs_several()) { /* never to end well: the sooner, the fewer graphs are left slower */
 		drop(l, mode);
@@ -389,9 +389,9 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		gate_ask(ASK_ALL);
 	else if (mode == MODE_CONTINUOUS)
 		gate_ask(ASK_NOTHING);
-	else if (mode != MODE_WINDOWS || now() + AHEAD_OUT >= end)
+	else if (mode != MODE_WINDOWS || now() + GATE_LEAD_END >= end)
 		gate_ask(ASK_OUT);
-	else if (on_ns() > SHORT)
+	else if (on_ns() > SHORT_WINDOW)
 		gate_ask(ASK_NOTHING);
 	gate_renew();
 	if (!end_due(mode)) {
@@ -406,9 +406,9 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 			flush_gated(l, seen);
 			return;
 		}
-		until = mode == MODE_CONTINUOUS || on_ns() > SHORT ? look_time(l) : end;
-		if (mode == MODE_WINDOWS && now() + AHEAD_OUT < end)
-			end -= AHEAD_OUT;
+		until = mode == MODE_CONTINUOUS || on_ns() > SHORT_WINDOW ? look_time(l) : end;
+		if (mode == MODE_WINDOWS && now() + GATE_LEAD_END < end)
+			end -= GATE_LEAD_END;
 		sleep_until(mode == MODE_WINDOWS && end < until ? end : until, seen);
 		return;
 	}
@@ -431,8 +431,8 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	}
 	if (ends_itself() && now() >= l->retry && end_itself(l, mode))
 		return;
-	if (mode == MODE_WINDOWS && l->backoff > KEEPS && !graphs_any()) { /* so many threads are not out together soon:
-	                                                                    * CUPTI stays, at rest */
+	if (mode == MODE_WINDOWS && l->backoff > KEEP_AFTER && !graphs_any()) {
+		/* So many threads do not leave together soon: CUPTI stays, idle. */
 		window_keep();
 		ended(l, END_KEPT);
 		return;
@@ -463,7 +463,7 @@ static void close(struct loop *l, uint32_t mode)
  * that exits is left as it is; whether it was worth it: 0 means go. */
 static int amend(struct loop *l)
 {
-	if (!the.dormant || exiting() || l->amended >= (the.kept && !daemon_gone() ? AMENDS : 1) ||
+	if (!the.dormant || exiting() || l->amended >= (the.kept && !daemon_gone() ? MAX_AMENDED : 1) ||
 	    (!the.kept && (graphs_several() || daemon_gone())))
 		return 0;
 	if (!the.kept && !left_alone())
@@ -509,7 +509,7 @@ void loop_serve(void)
 	gate_ask(ASK_NOTHING);
 	store(&the.alive->awake, 0);
 	if (!exiting()) {
-		for (uint64_t t = now(); !left_alone() && now() - t < LINGER;)
+		for (uint64_t t = now(); !left_alone() && now() - t < EXIT_TIMEOUT;)
 			futex_wait(&the.ring->wake, load(&the.ring->wake), POLL / 4);
 		left_stay();
 	}
