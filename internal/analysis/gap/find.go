@@ -95,7 +95,7 @@ type finder struct {
 }
 
 func (f *finder) sweep(first, last int32) bool {
-	end, ahead := uint64(0), f.t.Ahead(false)
+	end, ahead := uint64(0), f.t.Prefetcher(false)
 	for i := first; i < last; i++ {
 		ahead.Look(i, last)
 		a := &f.t.Activities[i]

@@ -24,7 +24,7 @@ func Summarize(t *timeline.Timeline) *Summary {
 	for first := 0; first < len(t.Rec.Events); {
 		last := min(len(t.Rec.Events), first+max(leastSlice, 16*len(rows)))
 		if len(rows) > fewThreads {
-			a.touched += timeline.Touch(t.Rec.Events[first:last])
+			a.touched += timeline.PrefetchEvents(t.Rec.Events[first:last])
 		}
 		for i := range rows {
 			a.thread(&rows[i], int32(last))
@@ -73,7 +73,7 @@ type analysis struct {
 	errors    *errorCodes
 	perProc   []uint64
 	windows   *windowed // nil: all calls are recorded all the time
-	touched   uint64    // see timeline.Touch
+	touched   uint64    // see timeline.PrefetchEvents
 }
 
 func newAnalysis(t *timeline.Timeline) *analysis {

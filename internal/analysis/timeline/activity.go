@@ -96,7 +96,7 @@ type Seen struct {
 }
 
 // Sync is a time for which a thread or a stream waited for a GPU, or looked whether it had to:
-// as CUPTI saw it, or, where CUPTI was not asked (its records are dear), as the waiting call tells.
+// as CUPTI recorded it or, where CUPTI did not record it (its records are expensive), from the waiting call.
 type Sync struct {
 	Start, End uint64 // ns, CLOCK_MONOTONIC: of the waiting call
 	// Done is when Activity ended on the GPU, ns, not clipped; 0 where Activity is None. A sync that

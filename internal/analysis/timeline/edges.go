@@ -9,9 +9,9 @@ import (
 // was launched before the window, ns: with an empty queue a kernel begins 7 to 13 µs after its launch (H200).
 const longWait = 100_000
 
-// doubtEdges finds where windows began or ended with work on the GPU that is not in
-// their records: a gap there can be busy.
-func (b *builder) doubtEdges() {
+// markUncertainEdges finds where windows began or ended while the GPU ran work that is not in their records: a gap
+// there may be busy time.
+func (b *builder) markUncertainEdges() {
 	unsure := make([][]Span, len(b.t.Seen))
 	for p := range b.t.Seen {
 		for _, w := range b.t.Seen[p].Activity {
@@ -54,7 +54,7 @@ func (b *builder) head(p int32, w Span) uint64 {
 
 // prompt reports whether an activity began right after its launch: nothing was before it in its stream, and a tool that
 // records from its start to its end has nothing that it launched before. A stream that starts later than the first one
-// waits for that one's work, as communication does, and not for what nobody recorded.
+// waits for that one's work, as communication does, and not for unrecorded work.
 func (b *builder) prompt(act *Activity) bool {
 	return act.Op != None && act.Start <= b.t.Ops[act.Op].End()+longWait
 }

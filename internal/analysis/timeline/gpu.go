@@ -32,7 +32,7 @@ func (b *builder) finish() {
 	b.linkByOrder()
 	b.nameStreams()
 	b.narrow()
-	b.doubtEdges()
+	b.markUncertainEdges()
 	b.sync()
 	b.depend()
 	b.t.sortSyncs()
@@ -106,7 +106,7 @@ func (l *linker) link() {
 	if slices.ContainsFunc(b.t.Devices, func(d Device) bool { return d.First == l.first }) {
 		before = 0
 	}
-	ahead := b.t.Ahead(false)
+	ahead := b.t.Prefetcher(false)
 	for i := l.first; i < l.last; i++ {
 		ahead.Look(i, l.last)
 		a := &b.t.Activities[i]

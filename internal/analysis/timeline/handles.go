@@ -13,7 +13,7 @@ type handleKey struct {
 	thread  int32 // None but for the per-thread default stream
 }
 
-// handles finds streams by what calls call them. A handle can be used again after its stream
+// handles finds streams by the handle that calls use. A handle can be used again after its stream
 // was destroyed, so that it can mean several.
 type handles map[handleKey][]int32
 
@@ -40,7 +40,7 @@ func (b *builder) nameStreams() {
 // maxNamers is how many activities are looked at to name their stream.
 const maxNamers = 64
 
-// namer returns the call that says best how a stream is called, None where there is none.
+// namer returns the call that best names a stream, None where there is none.
 func (b *builder) namer(stream int32) int32 {
 	graph := None
 	list := b.of(stream)

@@ -159,8 +159,8 @@ func (x *idTables) span(p, table int32) (from, to uint64) {
 // runtime and of the driver, few of which start something.
 const maxSparsity = 16
 
-// size makes the arrays of the tables for the calls that were counted. Ids are given out in order, so that nearly
-// always a plain array will do.
+// size makes the arrays of the tables for the calls that were counted. Ids are assigned in order, so a plain array
+// is nearly always enough.
 func (x *idTables) size(scans []*scan) {
 	for i := range x.list {
 		d := &x.list[i]
@@ -195,7 +195,7 @@ func (x *idTables) again(t *Timeline, th *Thread) {
 	}
 }
 
-// finish makes lists for the tables that arrays will not do for.
+// finish makes lists for the tables that do not fit an array.
 func (x *idTables) finish(t *Timeline) {
 	sparse := false
 	for i := range x.list {

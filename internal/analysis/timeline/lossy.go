@@ -13,10 +13,9 @@ type lossy struct {
 // out may be all of one cause, and costs of causes are to be right to 5%.
 const maxUnknownPart = 20
 
-// narrow makes Seen.Lossy finer where calls tell which records were lost: by ids each call that the agent saw has an
-// activity, so that the ones without are of the lost records, if they are as many. What such a call started ran in its
-// stream, after what was asked of that before and before what was asked of it afterwards: between these two the GPU may
-// have been busy, and nowhere else.
+// narrow makes Seen.Lossy finer where calls show which records were lost. By ids, each call that the agent saw has an
+// activity; if as many calls lack one as records were lost, those records are theirs. What such a call started ran in
+// its stream after the work before it and before the work after it: only between these two may the GPU have been busy.
 func (b *builder) narrow() {
 	var has []bool // by op: it has an activity
 	spans := map[int32][]Span{}
@@ -55,7 +54,7 @@ func (b *builder) withActivity() []bool {
 	return out
 }
 
-// unknown returns the stretches of a window in which what was lost can have run; false where nobody can say.
+// unknown returns the stretches of a window in which what was lost can have run; false where that is not known.
 func (b *builder) unknown(l *lossy, has []bool) ([]Span, bool) {
 	if l.table == None || l.span.From >= l.span.To {
 		return nil, false

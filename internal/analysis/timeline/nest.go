@@ -80,7 +80,7 @@ func (n *nester) thread(first, last int32) {
 }
 
 // close takes from the stack what had returned when op began, and what op outlasts:
-// calls of one thread are inside each other or apart, so the latter is counted as a doubt.
+// calls of one thread are nested or disjoint, so the latter is counted as a doubt.
 func (n *nester) close(op *Op) {
 	for len(n.open) > 0 {
 		top := &n.t.Ops[n.open[len(n.open)-1]]

@@ -26,8 +26,8 @@ func inParallel(tasks []func()) {
 	workers.Wait()
 }
 
-// stretches parts [0, n) for the CPUs that there are; at least one part, also of nothing.
-func stretches(n int) [][2]int {
+// splitWork splits [0, n) into parts for the available CPUs; there is at least one part, which may be empty.
+func splitWork(n int) [][2]int {
 	parts := max(1, min(runtime.GOMAXPROCS(0), n/minEventsPerTask))
 	out := make([][2]int, parts)
 	for i := range out {

@@ -6,8 +6,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// withoutRepeats leaves out what was counted when the recording was taken, of calls whose
-// event came all the same.
+// withoutRepeats leaves out counts, made when the recording was taken, of calls that also have an event.
 func withoutRepeats(events []event.Event, skipped []int32) []int32 {
 	type first struct {
 		ts  uint64

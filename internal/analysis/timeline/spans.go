@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Span is a stretch of time [From, To), ns of CLOCK_MONOTONIC.
+// Span is an interval [From, To), ns of CLOCK_MONOTONIC.
 type Span struct{ From, To uint64 }
 
-// Spans are stretches of time in their order, apart from each other.
+// Spans are intervals in ascending order that do not touch each other.
 type Spans []Span
 
 // Join makes Spans of any spans: it sorts them, which changes list, and puts together

@@ -60,7 +60,7 @@ type Thread struct {
 
 // Op is one call. Only an op without a parent is an operation of its own: the
 // program made it. An op with a parent is how its parent was carried out, and is
-// never counted beside it.
+// not counted again.
 type Op struct {
 	Start  uint64 // ns, CLOCK_MONOTONIC, at the entry; it may lie before the window
 	Dur    uint64 // ns from entry to return; 0 where Timed is false
@@ -96,17 +96,17 @@ type doubts struct {
 	Outside  int // GPU activities outside of the windows in which they were recorded whole; they are left out
 }
 
-// maxLength is how long a window may be, ns: 104 days. Only a damaged recording has a longer one, and times of two
-// thousand devices can be added up without a thought of overflows.
+// maxLength is how long a window may be, ns: 104 days. Only a damaged recording has a longer one, and the times of two
+// thousand devices add up without an overflow.
 const maxLength = 1 << 53
 
 // Build makes the timeline of rec, which it does not change. It takes O(n log n)
 // in the worst case and O(n) where each thread's events are in order, as the
 // recorder writes them. An event outside the window is left out. It uses as many CPUs as Go may
 // (GOMAXPROCS); what it makes does not depend on how many these are.
-func Build(rec *recording.Recording) *Timeline { return buildIn(rec, stretches) }
+func Build(rec *recording.Recording) *Timeline { return buildIn(rec, splitWork) }
 
-// buildIn is Build with another way to part what goroutines do: see stretches.
+// buildIn is Build with another way to split work among goroutines: see splitWork.
 func buildIn(rec *recording.Recording, parts func(n int) [][2]int) *Timeline {
 	t := &Timeline{
 		Rec:  rec,

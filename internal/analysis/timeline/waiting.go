@@ -97,7 +97,7 @@ func (w *waiting) edge(m moment, e Edge) {
 	}
 }
 
-// sync adds what a call waited for, unless CUPTI has told.
+// sync adds what a call waited for, unless CUPTI recorded it.
 func (w *waiting) sync(m moment, o *Op, c *class) {
 	if _, told := slices.BinarySearch(w.told, m.op); told || !w.b.t.Seen[m.process].Activity.Holds(o.End()) {
 		return
@@ -236,7 +236,7 @@ func (w *waiting) lastOf(s int32, at uint64) (act int32, end uint64) {
 }
 
 // before returns how many activities of a stream were asked for before a time. Calls come in the order
-// of time, or nearly so, so that the last answer is near.
+// of time, or nearly so, so the last answer is a good hint.
 func (w *waiting) before(s int32, at uint64) int {
 	list := w.b.of(s)
 	w.next[s] = gallop(list.n, w.next[s], func(i int) bool { return w.b.asked(list.at(i)) < at })

@@ -168,7 +168,7 @@ func (a *analysis) device(d int, streams []streamMeter, w *work) Device {
 	}
 	spans := together(t, dev.Users)
 	whole, ever, anyTime := newMeter(spans), union{}, uint64(0)
-	parts, ahead := a.parts(dev), t.Ahead(true)
+	parts, ahead := a.parts(dev), t.Prefetcher(true)
 	for i := dev.First; i < dev.Last; i++ {
 		ahead.Look(i, dev.Last)
 		act := &t.Activities[i]

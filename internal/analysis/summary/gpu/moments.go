@@ -17,7 +17,7 @@ func (q *asked) starts() moments {
 		}
 		return inOrder(list)
 	}
-	acts, at, ahead := q.t.Activities, 0, q.t.Ahead(false)
+	acts, at, ahead := q.t.Activities, 0, q.t.Prefetcher(false)
 	return func() (uint64, bool) {
 		for ; at < len(acts); at++ {
 			ahead.Look(int32(at), int32(len(acts)))

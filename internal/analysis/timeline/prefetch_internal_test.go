@@ -10,7 +10,7 @@ import (
 // TestAheadReadsCalls holds that the call of an activity was read when the activity is looked at, wherever one begins
 // to look.
 func TestAheadReadsCalls(t *testing.T) {
-	const threads, each = 2 * fewThreads, aheadOf
+	const threads, each = 2 * fewThreads, prefetchMin
 	tl := &Timeline{Rec: &recording.Recording{Events: make([]event.Event, threads*each)}}
 	for i := range int32(threads * each) {
 		thread, turn := i%threads, i/threads
@@ -24,7 +24,7 @@ func TestAheadReadsCalls(t *testing.T) {
 	}
 	last := int32(len(tl.Activities))
 	for _, first := range []int32{0, 1, last / 2, last - 1, 0} {
-		a := tl.Ahead(true)
+		a := tl.Prefetcher(true)
 		for i := first; i < last; i++ {
 			a.Look(i, last)
 			if thread := i % threads; tl.Activities[i].Op >= a.next[thread] {
@@ -38,7 +38,7 @@ func TestAheadReadsCalls(t *testing.T) {
 			}
 		}
 	}
-	a := tl.Ahead(false)
+	a := tl.Prefetcher(false)
 	a.Look(last/2, last)
 	a.until = 0
 	a.Look(0, last/4) // another device, whose time begins anew
