@@ -90,9 +90,15 @@ func TestPipelineOfProcesses(t *testing.T) {
 		{2, 10, 20, long, false},
 	} {
 		name := fmt.Sprintf("%d stages, %d batches of %d", x.stages, x.batches, x.elements)
-		v, d, _ := startRanks(t, x.stages, []string{
+		v, d, pids := startRanks(t, x.stages, []string{
 			"pipe", fmt.Sprint(x.stages), fmt.Sprint(x.turns), fmt.Sprint(x.batches), "10000", fmt.Sprint(x.elements),
 		})
+		waitFor(t, "transfers of all stages", func() bool {
+			sleep(200)
+			rec := d.fetch(v.PID)
+			return !slices.ContainsFunc(pids, func(pid int) bool { return len(kernelsIn(rec, pid, "SendRecv")) == 0 })
+		})
+		v.Go()
 		v.WaitLine("done")
 		d.waitAllKernels(v.PID, "SendRecv", 100)
 		rec := d.recording(v.PID)
@@ -106,11 +112,12 @@ func TestPipelineOfProcesses(t *testing.T) {
 				evidence = f.Evidence
 			}
 		}
-		// On a loaded machine processes come late, which has causes of its own.
+		// On a loaded machine processes come late: that is a cause of its own, of waits that would be bubbles.
+		late := costs["no-cpu"]
 		bubble, exposed := costs["pipeline-bubble"], costs["exposed-communication"]
 		truth := float64(waitingForWorkers(rec)) / float64(said.Breakdown.Time)
-		if off := math.Abs(bubble - truth); off > 0.05 || x.bubbles != (bubble > 0.1) || x.bubbles != (bubble > exposed) &&
-			exposed > 0 || costs["straggler"]+costs["imbalance"] > 0 {
+		if off := math.Abs(bubble - truth); off > 0.05+late || x.bubbles != (bubble > 0.1) || x.bubbles != (bubble > exposed) &&
+			exposed > 0 && late < 0.05 || costs["straggler"]+costs["imbalance"] > 0 {
 			t.Errorf("%s: bubbles are %.3f of the time, by the kernels themselves %.3f: %v", name, bubble, truth, costs)
 		}
 		if x.elements == long && exposed < 0.1 {

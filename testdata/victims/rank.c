@@ -15,7 +15,7 @@
  * Stages of a pipeline, each a child with a GPU of its own: rank pipe STAGES TURNS BATCHES COMPUTE_US ELEMENTS. In a turn
  * each stage receives every one of BATCHES from the stage before it, runs kernels of COMPUTE_US and sends ELEMENTS on;
  * the last one's result goes to all by a broadcast, without which none begins the next turn. It prints the same
- * lines, without "skew".
+ * lines, without "skew", and makes so many TURNS after the second line that it reads.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -167,7 +167,9 @@ static void stage(const struct plan *p, int rank)
 	MUST(cuDevicePrimaryCtxRetain(&context, rank));
 	MUST(cuCtxSetCurrent(context));
 	MUST(ncclCommInitRank(&comm, p->ranks, id, rank));
-	for (int i = 0; i < p->turns; i++) {
+	for (int i = 0; i <= (int)__atomic_load_n(&p->shared[LAST], __ATOMIC_ACQUIRE); i++) {
+		if (rank == 0)
+			__atomic_store_n(&p->shared[TURN], i, __ATOMIC_RELEASE);
 		for (int b = 0; b < p->batches; b++) {
 			if (rank > 0)
 				MUST(ncclRecv(data, p->elements, FLOAT32, rank - 1, comm, NULL));
@@ -238,12 +240,14 @@ static int all(struct plan p)
 		printf("rank %d %d\n", r, (int)child);
 	}
 	fflush(stdout);
-	if (!hangs && !pipe) {
+	if (!hangs) {
 		puts("waiting");
 		fflush(stdout);
 		next_line();
 		/* Ranks are at one turn, or the next one. */
-		__atomic_store_n(&p.shared[LAST], __atomic_load_n(&p.shared[TURN], __ATOMIC_ACQUIRE) + 10, __ATOMIC_RELEASE);
+		__atomic_store_n(
+		    &p.shared[LAST], __atomic_load_n(&p.shared[TURN], __ATOMIC_ACQUIRE) + (uint64_t)(pipe ? p.turns : 10),
+		    __ATOMIC_RELEASE);
 	}
 	while (!hangs && __atomic_load_n(&p.shared[FINISHED], __ATOMIC_ACQUIRE) < (uint64_t)p.ranks)
 		usleep(1000);
