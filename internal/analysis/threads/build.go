@@ -27,8 +27,9 @@ type builder struct {
 	lists    []*list // by pid and tid
 	names    map[key]string
 	lives    map[uint32][]life
-	paused   []recording.Pause // in which scheduling was not recorded, in their order
-	ended    map[uint32]bool   // processes that ended before the window
+	paused   []recording.Pause     // in which scheduling was not recorded, in their order
+	seen     func() map[key]uint64 // when the first event of a thread was that is not of scheduling, ns
+	ended    map[uint32]bool       // processes that ended before the window
 	why      classifier
 	touched  uint64 // see touch
 }
@@ -50,6 +51,7 @@ func newBuilder(x *Index) *builder {
 		rec: rec, index: x.OffCPU, from: rec.Meta.From, to: max(rec.Meta.From, rec.Meta.To),
 		names: map[key]string{}, lives: map[uint32][]life{}, ended: map[uint32]bool{}, why: newClassifier(rec),
 	}
+	b.seen = sync.OnceValue(b.firstSeen)
 	b.paused = inOrder(rec.Meta.Overhead.PausedOf(recording.SchedulingSource))
 	for _, t := range rec.Meta.Threads {
 		b.names[key{t.PID, t.TID}] = t.Name
@@ -178,7 +180,11 @@ func (b *builder) thread(l *list) Thread {
 	t.Intervals = make([]Interval, 0, l.intervals+2) // and the time after the last event
 	t.CPUs = map[uint16]uint64{}
 	m := &maker{builder: b, t: &t, at: b.from, alive: !b.bornLater(l.pid), cpu: -1}
-	for _, i := range b.ordered(l.events) {
+	events := b.ordered(l.events)
+	if m.alive && len(events) > 0 {
+		m.arrive(b.rec.Events[events[0]].TS)
+	}
+	for _, i := range events {
 		m.take(i)
 	}
 	m.rest(m.lastBreath())
@@ -186,6 +192,41 @@ func (b *builder) thread(l *list) Thread {
 	m.rest(b.to)
 	m.total()
 	return t
+}
+
+// arrive leaves out the time up to the last pause before the first event of a thread, of which nothing else is known
+// from before that: it can have been made in the pause.
+func (m *maker) arrive(first uint64) {
+	last := -1
+	for i, p := range m.paused {
+		if p.To > m.from && p.To <= first {
+			last = i
+		}
+	}
+	if last < 0 {
+		return
+	}
+	if at, ok := m.seen()[key{m.t.PID, m.t.TID}]; ok && at < m.paused[last].From {
+		return
+	}
+	m.cover(m.paused[last].To, Absent, None, none)
+	m.pause = last + 1
+}
+
+// firstSeen finds threads by their calls and samples.
+func (b *builder) firstSeen() map[key]uint64 {
+	out := map[key]uint64{}
+	for i := range b.rec.Events {
+		e := &b.rec.Events[i]
+		if e.Kind == event.OffCPU {
+			continue
+		}
+		k := key{e.PID, e.TID}
+		if at, ok := out[k]; !ok || e.TS < at {
+			out[k] = e.TS
+		}
+	}
+	return out
 }
 
 // bornLater reports whether the process was made in the window: then its threads are

@@ -314,3 +314,25 @@ func TestPausesAreNotRunning(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }
+
+// TestMadeInAPause: a thread of which nothing is known from before a pause may have been made in it; it did not run
+// all the time before.
+func TestMadeInAPause(t *testing.T) {
+	for name, c := range map[string]struct {
+		before []event.Event
+		want   uint64 // ns of running
+	}{
+		"made in it": {nil, 100},
+		"sampled":    {[]event.Event{{TS: 1010, PID: 7, TID: 7, Kind: event.Sample}}, 500},
+		"another":    {[]event.Event{{TS: 1010, PID: 7, TID: 8, Kind: event.Sample}}, 100},
+	} {
+		rec := recordingOf(append(c.before, off(1600, 400, blocked, 202))...)
+		rec.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{
+			Name:   recording.SchedulingSource,
+			Paused: []recording.Pause{{From: 1100, To: 1150}, {From: 1450, To: 1500}, {From: 1650, To: 1660}},
+		}}}
+		if got := Build(rec)[0].Totals[Running]; got != c.want {
+			t.Errorf("%s: it ran for %d ns, want %d", name, got, c.want)
+		}
+	}
+}
