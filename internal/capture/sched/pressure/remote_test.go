@@ -1,0 +1,100 @@
+package pressure
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+)
+
+// TestRemoteNodeReachesTheReport: from the files of a host with two NUMA nodes to the words of a report. The thread runs
+// on CPU 2, of node 1, and three quarters of its pages lie there; the GPU is at node 0, and then at node 1.
+func TestRemoteNodeReachesTheReport(t *testing.T) {
+	const ms = 1_000_000
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	p, err := proc.Describe(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	own := fmt.Sprintf("/proc/%d/", p.PID)
+	stat, err := os.ReadFile(own + "stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := map[string]string{
+		own + "stat":                                  string(stat),
+		own + "statm":                                 "4000 1000 100 1 0 300 0\n",
+		own + "numa_maps":                             "7f00 default anon=1000 N0=250 N1=750 kernelpagesize_kB=4\n",
+		"/sys/devices/system/node/node0/cpulist":      "0-1\n",
+		"/sys/devices/system/node/node1/cpulist":      "2-3\n",
+		"/sys/bus/pci/devices/0000:1b:00.0/vendor":    "0x10de\n",
+		"/sys/bus/pci/devices/0000:1b:00.0/class":     "0x030200\n",
+		"/sys/bus/pci/devices/0000:1b:00.0/numa_node": "0\n",
+	}
+	words := func(gpuNode string) string {
+		files := maps.Clone(host)
+		files["/sys/bus/pci/devices/0000:1b:00.0/numa_node"] = gpuNode
+		f := tree(t, files)
+		source := New(Options{root: f.root})
+		defer source.Close()
+		if err := source.Follow(p); err != nil {
+			t.Fatal(err)
+		}
+		samples := source.Pressure(p.Root, 0, clock.Monotonic())
+		if len(samples) == 0 {
+			t.Fatal("no samples")
+		}
+		b := calltest.New()
+		b.Meta.Sources = append(b.Meta.Sources,
+			recording.Source{Name: recording.SchedulingSource, State: "running"})
+		b.Meta.Host.NodeOf = f.nodeOf()
+		for i, sample := range samples {
+			sample.TS = calltest.Start + uint64(i)
+			b.Meta.Pressure = append(b.Meta.Pressure, sample)
+		}
+		for i := range uint64(9) {
+			b.Off(recordtest.Off{
+				TID: recordtest.PID, TS: calltest.Start + i*100*ms, Dur: 10 * ms, Blocked: 10 * ms, CPUs: [2]uint16{2, 2},
+			})
+		}
+		var text bytes.Buffer
+		if err := report.Text(&text, report.New(b.Recording()), report.TextOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(strings.Fields(text.String()), " ")
+	}
+	far := words("0\n")
+	for _, want := range []string{
+		"75.0% of the pages are on another node than the GPU, which is at node 0",
+		"threads ran 100.0% of their time on another node than the GPU's, which is 0",
+		"numactl --cpunodebind=0 --membind=0",
+	} {
+		if !strings.Contains(far, want) {
+			t.Errorf("%q is missing in:\n%s", want, far)
+		}
+	}
+	if near := words("1\n"); strings.Contains(near, "threads ran") || !strings.Contains(near, "25.0% of the pages are on") {
+		t.Errorf("where the GPU is near:\n%s", near)
+	}
+	if unknown := words("-1\n"); strings.Contains(unknown, "numactl") {
+		t.Errorf("where nobody knows where the GPU is:\n%s", unknown)
+	}
+}
