@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -309,6 +310,11 @@ func (t *serverTable) add(p *plantedServer, first *requests.Delay, right bool) {
 }
 
 func (t *serverTable) String() string {
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		load = []byte("?")
+	}
+	average, _, _ := strings.Cut(string(load), " ")
 	return fmt.Sprintf(`# What holds up the requests of servers
 
     sudo go test ./test/e2e -run TestDelays -servers "$PWD/docs/examples/servers.md"
@@ -318,11 +324,12 @@ Servers of completions with an engine that talks as vLLM's or SGLang's does and 
 report names, in the code where it was planted if it has one; of a server that is well, it names none.
 `+"`api-server-starved`"+` does not count: on a machine where others work it is true of any server.
 
-The cause was named first in **%d of %d** servers, and nothing was found wrong with **%d of %d** that are well.
+The cause was named first in **%d of %d** servers, and nothing was found wrong with **%d of %d** that are well
+(%d CPUs, load average %s at the end).
 
 | server | planted | named first | of the requests' time | right |
 |---|---|---|--:|---|
-%s`, t.named, t.planted, t.quiet, t.well, strings.Join(t.rows, ""))
+%s`, t.named, t.planted, t.quiet, t.well, runtime.NumCPU(), average, strings.Join(t.rows, ""))
 }
 
 // TestTokensOfTheEngine: a server whose answers have no account of their tokens, and parts of three tokens each: the
