@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/request"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
@@ -53,5 +55,68 @@ func TestLateReader(t *testing.T) {
 		if l.Reason == loss.RequestsLost {
 			t.Errorf("%+v", l)
 		}
+	}
+}
+
+// TestAttachInMidStream: of an answer that is under way at the attach nothing is told, no time to a first token above
+// all; what comes next on its connection is exact.
+func TestAttachInMidStream(t *testing.T) {
+	for name, begin := range map[string]func(t *testing.T) (*server, *http.Transport){
+		"plain":      func(t *testing.T) (*server, *http.Transport) { return start(t), &http.Transport{} },
+		"TLS":        func(t *testing.T) (*server, *http.Transport) { return startTLS(t) },
+		"TLS memory": func(t *testing.T) (*server, *http.Transport) { return startTLS(t, "memory") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, transport := begin(t)
+			transport.MaxConnsPerHost = 1
+			c := &http.Client{Transport: transport}
+			over := make(chan error, 1)
+			go func() {
+				_, err := ask(c, s.url, map[string]any{
+					"model": "before", "stream": true, "max_tokens": 1000, "gap_ms": 5, "prefill_ms": 20,
+				})
+				over <- err
+			}()
+			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+				s.drain()
+				if all := s.source.Requests(0, 1<<62); len(all) == 1 && all[0].FirstToken > 0 {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("no stream began")
+				}
+			}
+			late := &server{t: t, url: s.url, p: s.p}
+			var err error
+			if late.source, err = request.New(request.Options{Mode: mode(t)}); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = late.source.Close() })
+			if err := late.source.Follow(s.p); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-over:
+				t.Fatalf("the stream ended before the attach: %v", err)
+			default:
+			}
+			if err := <-over; err != nil {
+				t.Fatal(err)
+			}
+			want, err := ask(c, s.url, map[string]any{
+				"model": "m", "stream": true, "max_tokens": 5, "gap_ms": 4, "prefill_ms": 30,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := late.requests(1)
+			if len(all) != 1 {
+				t.Fatalf("%d requests: %+v", len(all), all)
+			}
+			checkTimes(t, name, &all[0], &want)
+			if both := s.requests(2); both[0].OutputTokens != 1000 || both[0].Outcome != "complete" {
+				t.Errorf("who was there saw %+v", both[0])
+			}
+		})
 	}
 }
