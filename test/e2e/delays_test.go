@@ -323,6 +323,8 @@ Servers of completions with an engine that talks as vLLM's or SGLang's does and 
 (`+"`testdata/engineserver`"+`), each with one thing planted. Right: the cause that was planted is the first that the
 report names, in the code where it was planted if it has one; of a server that is well, it names none.
 `+"`api-server-starved`"+` does not count: on a machine where others work it is true of any server.
+The last six were planted before anything looked for them: of these, a server with bursts that is well was said to be
+held up by prefills at first, and a thread that computes all the time was not found where the machine was overloaded.
 
 The cause was named first in **%d of %d** servers, and nothing was found wrong with **%d of %d** that are well
 (%d CPUs, load average %s at the end).
