@@ -238,8 +238,8 @@ func TestKeptThenThreads(t *testing.T) {
 	}
 }
 
-// TestKeptDaemonGone: the subscription is given up in the good way, in bounded time.
-func TestKeptDaemonGone(t *testing.T) {
+// TestKeptSubscriptionAfterDaemonEnds: the subscription is given up in the good way, in bounded time.
+func TestKeptSubscriptionAfterDaemonEnds(t *testing.T) {
 	p := play(t, keeping, plain, more)
 	p.proceed()
 	p.kept(2)
@@ -347,9 +347,9 @@ func TestQuitWhileItWaits(t *testing.T) {
 	}
 }
 
-// TestKindsOffBesideThreads: windows end while a thread lies still in CUPTI's own work, for longer than anybody waits for
-// it: their kinds go off, and nothing that the thread still uses is freed, then or at the way out.
-func TestKindsOffBesideThreads(t *testing.T) {
+// TestKindsOffWhileThreadsAreInside: windows end while a thread lies still in CUPTI's own work, for longer than anybody
+// waits for it: their kinds go off, and nothing that the thread still uses is freed, then or at the way out.
+func TestKindsOffWhileThreadsAreInside(t *testing.T) {
 	set := keeping
 	set.options.Env = append(slices.Clone(slow.Env), fmt.Sprintf("CUDASIM_CUPTI_WORK_NS=%d", 15*time.Millisecond))
 	p := play(t, set, plain, more)
@@ -373,9 +373,10 @@ func TestKindsOffBesideThreads(t *testing.T) {
 	alive(t, p.victim)
 }
 
-// TestTurnedAwayBesideThreads: in the moment in which a window begins several threads launch graphs all of a sudden, so
-// that it is turned away. A kept subscription outlives that, too, while threads lie still in CUPTI's own work.
-func TestTurnedAwayBesideThreads(t *testing.T) {
+// TestWindowRefusedWhileThreadsAreInside: in the moment in which a window begins several threads launch graphs all of a
+// sudden, so that it is turned away. A kept subscription outlives that, too, while threads lie still in CUPTI's own
+// work.
+func TestWindowRefusedWhileThreadsAreInside(t *testing.T) {
 	const still = 2 * time.Second
 	set := keeping
 	set.options.Env = append(

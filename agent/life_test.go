@@ -73,9 +73,9 @@ func gone(t *testing.T, pid int) error {
 	return nil
 }
 
-// TestDaemonGone stops the heartbeat in the middle of a window: within 2 s nothing of the agent is left, and the victim
-// goes on.
-func TestDaemonGone(t *testing.T) {
+// TestAgentAfterDaemonEnds stops the heartbeat in the middle of a window: within 2 s nothing of the agent is left, and
+// the victim goes on.
+func TestAgentAfterDaemonEnds(t *testing.T) {
 	p := play(t, settings{}, busy, replay)
 	p.proceed()
 	p.state(stateOpen)

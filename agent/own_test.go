@@ -150,9 +150,9 @@ func TestOwnWayOutOfOneThread(t *testing.T) {
 	alive(t, p.victim)
 }
 
-// TestToldWhoLaunchesGraphs: the daemon's probes see graphs that are launched between windows. While the thread that it
-// tells of lives no other finalizes, though none was launched in a window.
-func TestToldWhoLaunchesGraphs(t *testing.T) {
+// TestLauncherIsKnownFromProbes: the daemon's probes see graphs that are launched between windows. While the thread
+// that it tells of lives no other finalizes, though none was launched in a window.
+func TestLauncherIsKnownFromProbes(t *testing.T) {
 	for _, lives := range []bool{true, false} {
 		t.Run(fmt.Sprint(lives), func(t *testing.T) {
 			p := play(t, settings{options: locked}, plain, four)

@@ -115,7 +115,7 @@ func unobservable(p *proc.Process, source *cudaapi.Source, linkHolder *uprobe.Li
 
 // injector creates the part that injects agents.
 func injector(linkHolder *uprobe.LinkHolder) (*gpu.AgentInjector, error) {
-	loader, err := inject.NewApart([]string{self}, inject.Options{LinkHolder: linkHolder})
+	loader, err := inject.NewHelperInjector([]string{self}, inject.Options{LinkHolder: linkHolder})
 	if err != nil {
 		return nil, err
 	}

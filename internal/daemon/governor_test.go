@@ -56,9 +56,9 @@ func (s *levelSource) Runs(uint32) overhead.Runs {
 	return overhead.Runs{NS: s.ns()}
 }
 
-// TestGovernorShedsAndSaysSo: a source that by its own account takes a fifth of the target's time is reduced, and
+// TestGovernorReducesAndReports: a source that by its own account takes a fifth of the target's time is reduced, and
 // status, the log and recordings say that.
-func TestGovernorShedsAndSaysSo(t *testing.T) {
+func TestGovernorReducesAndReports(t *testing.T) {
 	w := newWorld(t)
 	began := time.Now()
 	w.parts.Clock = func() uint64 { return 1000*second + uint64(time.Since(began)) }

@@ -45,7 +45,7 @@ func TestLossesBelongToTheirWindow(t *testing.T) {
 	}
 }
 
-func TestStatesOfProcessesThatAreGone(t *testing.T) {
+func TestStatesOfEndedProcesses(t *testing.T) {
 	var now []loss.Loss
 	h := newLossHistory(always, func() ([]loss.Loss, error) { return now, nil })
 	dear := func(pid string) loss.Loss {

@@ -168,8 +168,8 @@ func TestDumpsAreCheckedAfterwards(t *testing.T) {
 	}
 }
 
-// TestStatusTellsOwners: the server cuts the status down by them.
-func TestStatusTellsOwners(t *testing.T) {
+// TestStatusHasOwners: the server cuts the status down by them.
+func TestStatusHasOwners(t *testing.T) {
 	w := newWorld(t)
 	main, children := family()
 	d, _ := w.start(Options{}, append([]proc.Process{main}, children...)...)

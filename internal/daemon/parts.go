@@ -1,7 +1,6 @@
-// Package daemon is the frame that holds the privileged half together: it
-// follows targets, lets sources probe them, empties the rings into the recorder
-// on a timer, and hands out recordings. It records; it never thinks about what
-// it recorded. Nothing in it reaches into a target: sources and the watcher do.
+// Package daemon runs the privileged part: it follows targets, lets sources probe them, drains the rings into the
+// recorder on a timer, and serves recordings. It records and does not analyze. Only sources and the watcher access a
+// target.
 package daemon
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Source is something that yields events about targets. Follow and Forget are
+// Source yields events about targets. Follow and Forget are
 // called from one goroutine, the others from any.
 //
 // A loss whose Where begins with "pid N" concerns process N alone, and only
@@ -25,7 +24,7 @@ type Source interface {
 	// its program. It is idempotent. Its error says why p is not covered, or not
 	// wholly; the daemon goes on, and calls Follow again at the next change.
 	Follow(p *proc.Process) error
-	// Forget is called when p is gone.
+	// Forget is called when p has ended.
 	Forget(p *proc.Process)
 	// State is shown to everyone who owns a target: its Detail must name no process.
 	State() recording.Source

@@ -11,9 +11,9 @@ import (
 
 var honest, hostile = Owner{UID: 1000, Target: 10}, Owner{UID: 65534, Target: 20}
 
-// TestHostileTargetTakesNobodysHistory has a target append what cannot be packed, ten times as fast as another user's
+// TestHostileTargetKeepsHistoryOfOthers has a target append what cannot be packed, ten times as fast as another user's
 // target makes events, in a recorder a twelfth of the usual size for a twelfth of the usual minute.
-func TestHostileTargetTakesNobodysHistory(t *testing.T) {
+func TestHostileTargetKeepsHistoryOfOthers(t *testing.T) {
 	const keep, minute = 5 * time.Second, 12
 	r, err := NewRecorder(73_000_000/minute, keep)
 	if err != nil {

@@ -313,9 +313,9 @@ func TestThreadsThatLaunchOneGraph(t *testing.T) {
 	unharmed(t, v)
 }
 
-// TestWindowsBesideCaptures: while a thread captures a graph, in the mode that forbids other threads what may be
+// TestWindowsDuringGraphCapture: while a thread captures a graph, in the mode that forbids other threads what may be
 // unsafe, windows come and go, and the graph is not spoilt: the simulated target ends badly where it is.
-func TestWindowsBesideCaptures(t *testing.T) {
+func TestWindowsDuringGraphCapture(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
 	v := cudasim.Start(

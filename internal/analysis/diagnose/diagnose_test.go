@@ -332,8 +332,8 @@ func TestWithoutGPU(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForItself: whom the main thread waited for is another thread, or nobody knows.
-func TestNobodyWaitsForItself(t *testing.T) {
+// TestWaitIsForAnotherThread: whom the main thread waited for is another thread, or nobody knows.
+func TestWaitIsForAnotherThread(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*gap.Step)

@@ -151,7 +151,7 @@ func TestNotBornBeforeItsProcess(t *testing.T) {
 
 // What is left of a process that ended before the window says nothing about the window,
 // unless another one has its number.
-func TestGoneBeforeTheWindow(t *testing.T) {
+func TestThreadsEndedBeforeTheWindow(t *testing.T) {
 	rec := recordingOf(off(900, 1100, open|event.Preempted, event.NoSyscall))
 	rec.Meta.Processes[0].Died = 950
 	if got := Build(rec); got != nil {

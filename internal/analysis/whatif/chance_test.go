@@ -157,10 +157,10 @@ func touching(otherwise int) *scene {
 	return s
 }
 
-// TestStraysAreDoubt: samples at the instruction that touches a page may be of the kernel's way to its handler and
-// back. Up to a tenth of the function's they are taken for that, up to a quarter they may be, and the interval holds
-// both.
-func TestStraysAreDoubt(t *testing.T) {
+// TestMisattributedSamplesWidenInterval: samples at the instruction that touches a page may be of the kernel's way to
+// its handler and back. Up to a tenth of the function's they are taken for that, up to a quarter they may be, and the
+// interval holds both.
+func TestMisattributedSamplesWidenInterval(t *testing.T) {
 	speedup := func(otherwise int) Prediction {
 		return touching(otherwise).study(t).Predict(edit(t, Without, "page-faults"))
 	}

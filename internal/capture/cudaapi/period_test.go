@@ -34,9 +34,9 @@ func TestPeriod(t *testing.T) {
 	}
 }
 
-// TestLaunchesAreToldOverTime: what a window of launches cost is no storm to who looks once a second, and is told in the
-// end.
-func TestLaunchesAreToldOverTime(t *testing.T) {
+// TestLaunchCostIsSpreadOverTime: what a window of launches cost is no storm to who looks once a second, and is told in
+// the end.
+func TestLaunchCostIsSpreadOverTime(t *testing.T) {
 	const second = 1_000_000_000
 	s := spent{reportedAt: second, due: 40_000_000}
 	var most, sum uint64

@@ -40,7 +40,7 @@ func TestPlaceOf(t *testing.T) {
 }
 
 // A container beside ours is of our pod, one of another pod is not.
-func TestPlaceBeside(t *testing.T) {
+func TestPlaceOfSiblingContainer(t *testing.T) {
 	for cgroup, want := range map[string]string{
 		"/../cri-containerd-" + id + ".scope": "own",
 		"/../" + id:                           "own",

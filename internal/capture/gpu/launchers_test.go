@@ -145,8 +145,8 @@ func TestNoWindowWhereThreadsLaunchGraphs(t *testing.T) {
 	}
 }
 
-// TestNoWindowBlindly: where probes see no calls any more windows end, no other opens, and no agent comes.
-func TestNoWindowBlindly(t *testing.T) {
+// TestNoWindowWithoutProbes: where probes see no calls any more windows end, no other opens, and no agent comes.
+func TestNoWindowWithoutProbes(t *testing.T) {
 	var blind atomic.Bool
 	look := func(*proc.Process) error {
 		if blind.Load() {

@@ -132,8 +132,8 @@ func TestLeakIsFound(t *testing.T) {
 	}
 }
 
-// TestLeakAccusesNobody whose memory is its own doing, in half a day of windows.
-func TestLeakAccusesNobody(t *testing.T) {
+// TestNoFalseLeakReport whose memory is its own doing, in half a day of windows.
+func TestNoFalseLeakReport(t *testing.T) {
 	loads := func(ms int64) float64 { return 10e9 * math.Min(1, float64(ms)/120e3) } // a model, for two minutes
 	steps := func(ms int64) float64 { return 100e6 * float64(ms/37_000) }            // a large piece now and then
 	waves := func(ms int64) float64 { return 200e6 * (1 + math.Sin(float64(ms)/4100)) }

@@ -129,16 +129,16 @@ func descriptors(rights []byte) (fds []int, err error) {
 	return fds, nil
 }
 
-// Retold returns an error of another process in that one's words; cause is what it means here, and may be nil.
-func Retold(text string, cause error) error { return &retold{text, cause} }
+// RemoteError returns an error that another process reported. cause is what it means here, and may be nil.
+func RemoteError(text string, cause error) error { return &remoteError{text, cause} }
 
-type retold struct {
+type remoteError struct {
 	text  string
 	cause error
 }
 
 // Error returns the words of the process that failed.
-func (r *retold) Error() string { return r.text }
+func (r *remoteError) Error() string { return r.text }
 
 // Unwrap returns what the error means.
-func (r *retold) Unwrap() error { return r.cause }
+func (r *remoteError) Unwrap() error { return r.cause }

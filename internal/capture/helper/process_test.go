@@ -108,12 +108,12 @@ func TestReceiveHostile(t *testing.T) {
 	}
 }
 
-func TestRetold(t *testing.T) {
-	err := Retold("the probe was refused", unix.EPERM)
+func TestErrorOverTheWire(t *testing.T) {
+	err := RemoteError("the probe was refused", unix.EPERM)
 	if err.Error() != "the probe was refused" || !errors.Is(err, os.ErrPermission) {
 		t.Errorf("%v", err)
 	}
-	if errors.Unwrap(Retold("no cause", nil)) != nil {
+	if errors.Unwrap(RemoteError("no cause", nil)) != nil {
 		t.Error("an error without a cause has one")
 	}
 }

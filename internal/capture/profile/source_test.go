@@ -293,8 +293,8 @@ func TestExec(t *testing.T) {
 	})
 }
 
-// A thread or process that is gone is no error, and leaves nothing behind.
-func TestGone(t *testing.T) {
+// A thread or process that has ended is not an error, and leaves nothing behind.
+func TestEndedThreadsAndProcesses(t *testing.T) {
 	needs.Root(t, "it samples other processes")
 	s := newSource(t, profile.Options{Hz: 999, OwnOnly: true, Switches: profile.DefaultSwitch})
 	v := start(t, buildBusy(t), "short")

@@ -225,7 +225,7 @@ func TestStuckAllTheTime(t *testing.T) {
 }
 
 // Each of the threads sleeps once, for 5 ms from some moment after its birth on.
-func TestThreadsBornAndGone(t *testing.T) {
+func TestShortLivedThreads(t *testing.T) {
 	v, s := observe(t, 60, "threads")
 	short := 0
 	for i := range s.threads {

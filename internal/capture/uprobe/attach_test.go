@@ -242,7 +242,7 @@ func TestRefusedInstruction(t *testing.T) {
 	})
 }
 
-func TestGoneProcess(t *testing.T) {
+func TestEndedProcess(t *testing.T) {
 	dir := buildVictim(t)
 	eachMode(t, func(t *testing.T, mode uprobe.Mode) {
 		v, r := startVictim(t, dir), newRings(t, 1<<20)

@@ -131,7 +131,7 @@ func decodeAnswer(packet []byte) (id uint32, err error) {
 		if head.Errno != 0 {
 			errno = unix.Errno(head.Errno)
 		}
-		return 0, helper.Retold(string(packet[n:]), errno)
+		return 0, helper.RemoteError(string(packet[n:]), errno)
 	}
 	return head.ID, nil
 }

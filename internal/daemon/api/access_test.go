@@ -80,7 +80,7 @@ func TestStatusHidesOthersLibrariesAndLosses(t *testing.T) {
 	}
 }
 
-func TestStrangersAreRefused(t *testing.T) {
+func TestOtherUsersAreRefused(t *testing.T) {
 	b := newFake()
 	client := dialAs(t, serve(t, b, patient()), otherThread)
 	ctx := context.Background()

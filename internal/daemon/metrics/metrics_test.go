@@ -251,7 +251,7 @@ func TestTableThatGrows(t *testing.T) {
 	}
 }
 
-func TestFunctionsThatNobodyNamesAreHarmless(t *testing.T) {
+func TestUnknownFunctions(t *testing.T) {
 	decoders := 0
 	tally := NewTally(table, func(f []recording.Function) CopyDecoder { decoders++; return testDecoder(f) })
 	tally.Target(10, 10)

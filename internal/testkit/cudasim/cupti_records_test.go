@@ -131,7 +131,7 @@ func TestGraphNodesAndContexts(t *testing.T) {
 	}
 }
 
-func TestCallbacksBringTheParameters(t *testing.T) {
+func TestCallbackParameters(t *testing.T) {
 	for script, want := range map[string]string{
 		"cupti callback 307; launch 1 kernel=foo_us1 grid=4,5,6 block=7,8,1 shared=99": "cuLaunchKernel foo_us1 ID F " +
 			"500000004 700000006 100000008 63 0",

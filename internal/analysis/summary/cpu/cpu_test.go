@@ -200,7 +200,7 @@ func TestAWakerThatWaitedItself(t *testing.T) {
 	}
 }
 
-func TestNobodyAndInterrupts(t *testing.T) {
+func TestWakersUnknownAndInterrupts(t *testing.T) {
 	b := recordtest.New()
 	b.Off(
 		recordtest.Off{

@@ -19,8 +19,8 @@ func whole(g *Graph) *Graph {
 	return g
 }
 
-// TestHalves: what goes on as it was is predicted, and what changes in the middle is not.
-func TestHalves(t *testing.T) {
+// TestCrossValidation: what goes on as it was is predicted, and what changes in the middle is not.
+func TestCrossValidation(t *testing.T) {
 	second, first := CrossValidate([]*Graph{whole(loop(5000))})
 	if math.Abs(second) > 0.01 || math.Abs(first) > 0.01 {
 		t.Errorf("a program that does not change: %.3f, %.3f", second, first)

@@ -47,7 +47,7 @@ func TestFrozenHelper(t *testing.T) {
 
 // frozenHelpers brings images into a victim that pauses for so many microseconds between its calls.
 func frozenHelpers(t *testing.T, n int, pause string, freeze func(pid int)) {
-	in, im := newApart(t), testImage(t)
+	in, im := newHelperInjector(t), testImage(t)
 	if s := os.Getenv("INFERSCOPE_TEST_FREEZES"); s != "" {
 		n, _ = strconv.Atoi(s)
 	}

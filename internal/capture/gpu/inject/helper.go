@@ -18,7 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 )
 
-// HelperArgument is the first argument of a program that is to be the helper of an Apart.
+// HelperArgument is the first argument of a program that is to be the helper of a HelperInjector.
 const HelperArgument = "injection-helper"
 
 const (
@@ -168,5 +168,5 @@ func (a *answer) err() error {
 	case a.Reason < 1 || a.Reason > len(reasons()):
 		return errors.New(a.Error)
 	}
-	return helper.Retold(a.Error, &Refusal{Reason: reasons()[a.Reason-1], Hint: a.Hint})
+	return helper.RemoteError(a.Error, &Refusal{Reason: reasons()[a.Reason-1], Hint: a.Hint})
 }

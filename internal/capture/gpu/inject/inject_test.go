@@ -37,12 +37,12 @@ func within(tb testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// loader is an Injector, or an Apart.
+// loader is an Injector or a HelperInjector.
 type loader interface {
 	Load(ctx context.Context, p *proc.Process, image Image) (Result, error)
 }
 
-func newApart(tb testing.TB) *Apart {
+func newHelperInjector(tb testing.TB) *HelperInjector {
 	tb.Helper()
 	needRoot(tb)
 	linkHolder, err := uprobe.StartLinkHolder([]string{"/proc/self/exe"})
@@ -55,7 +55,7 @@ func newApart(tb testing.TB) *Apart {
 		}
 		<-linkHolder.Gone()
 	})
-	a, err := NewApart([]string{"/proc/self/exe"}, Options{LinkHolder: linkHolder})
+	a, err := NewHelperInjector([]string{"/proc/self/exe"}, Options{LinkHolder: linkHolder})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func TestRefusedStatic(t *testing.T) {
 	v.finish()
 }
 
-func TestRefusedGone(t *testing.T) {
+func TestRefuseEndedProcess(t *testing.T) {
 	in := newInjector(t)
 	v := start(t)
 	v.finish()

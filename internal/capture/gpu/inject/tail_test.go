@@ -37,7 +37,7 @@ func BenchmarkTail(b *testing.B) {
 			make func(testing.TB) loader
 		}{
 			{"inside", func(tb testing.TB) loader { return newInjector(tb) }},
-			{"apart", func(tb testing.TB) loader { return newApart(tb) }},
+			{"apart", func(tb testing.TB) loader { return newHelperInjector(tb) }},
 		} {
 			b.Run(crowd.name+"/"+way.name, func(b *testing.B) {
 				in := way.make(b)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestApart(t *testing.T) {
-	in, im := newApart(t), testImage(t)
+func TestHelperInjector(t *testing.T) {
+	in, im := newHelperInjector(t), testImage(t)
 	v := start(t, "--threads", "3", "--alt")
 	files, own := v.descriptors(), ownFiles(t)
 	for i := range 3 {
@@ -48,9 +48,9 @@ func ownFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// Whatever an Injector says of why a process is left alone, an Apart says too.
-func TestApartRefuses(t *testing.T) {
-	in, im := newApart(t), testImage(t)
+// A HelperInjector gives the same reason as an Injector if it refuses a process.
+func TestHelperInjectorRefuses(t *testing.T) {
+	in, im := newHelperInjector(t), testImage(t)
 	v := start(t, "--handle", "23,28,17,18")
 	inside, apart := refusal(t, newInjector(t), v, im), refusal(t, in, v, im)
 	if apart.Error() != inside.Error() || HintOf(apart) != HintOf(inside) || HintOf(apart) == "" ||
@@ -77,8 +77,8 @@ func refusal(t *testing.T, in loader, v *victim, im Image) error {
 }
 
 // A caller that gives up is answered soon.
-func TestApartGivesUp(t *testing.T) {
-	in, im := newApart(t), testImage(t)
+func TestHelperInjectorCancelled(t *testing.T) {
+	in, im := newHelperInjector(t), testImage(t)
 	v := start(t, "--pause", "20000000")
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(300*time.Millisecond, cancel)
@@ -89,11 +89,11 @@ func TestApartGivesUp(t *testing.T) {
 }
 
 // A helper that dies is an error, and harms nobody.
-func TestApartDies(t *testing.T) {
+func TestHelperInjectorEnds(t *testing.T) {
 	needRoot(t)
 	im := testImage(t)
 	v := start(t)
-	in := newApart(t)
+	in := newHelperInjector(t)
 	in.command = []string{"/bin/false"}
 	if _, err := in.Load(within(t, 20*time.Second), v.process, im); !errors.Is(err, errNoAnswer) &&
 		!errors.Is(err, unix.EPIPE) {

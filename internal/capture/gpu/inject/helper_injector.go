@@ -19,12 +19,11 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/relocation"
 )
 
-// Apart brings images into processes as an Injector does, out of a process of its own for
-// each: the thread that is stopped waits for ours, and in this process ours would wait for
-// its turn behind goroutines and the garbage collector, 10 ms for each of them where one
-// thread runs all Go code. Where nothing else runs there is nothing to wait for
-// (go test -bench Tail ./internal/capture/gpu/inject prints both). It is safe for concurrent use.
-type Apart struct {
+// HelperInjector injects images as an Injector does, but each from a helper process. The stopped thread of the target
+// waits for our thread, which in this process could be delayed by goroutines and the garbage collector, by 10 ms each
+// if one thread runs all Go code. In the helper nothing else runs (go test -bench Tail ./internal/capture/gpu/inject
+// prints both). It is safe for concurrent use.
+type HelperInjector struct {
 	command []string
 	opts    Options
 	helpers sync.WaitGroup
@@ -34,15 +33,15 @@ type Apart struct {
 	left error // how helpers ended that had answered; guarded by mu
 }
 
-// NewApart makes an Apart. command starts a program that calls RunHelper with what
-// stands behind HelperArgument.
-func NewApart(command []string, opts Options) (*Apart, error) {
+// NewHelperInjector returns a HelperInjector. command starts a program that calls RunHelper with the arguments after
+// HelperArgument.
+func NewHelperInjector(command []string, opts Options) (*HelperInjector, error) {
 	in, err := New(opts) // finds the way to attach once, and says here what is missing
 	if err != nil {
 		return nil, err
 	}
 	opts.Mode = in.mode
-	return &Apart{command: command, opts: opts, changes: sync.OnceValue(fitted)}, nil
+	return &HelperInjector{command: command, opts: opts, changes: sync.OnceValue(fitted)}, nil
 }
 
 const (
@@ -57,7 +56,7 @@ const (
 
 // Load is Injector.Load. When ctx is done the helper gives up as an Injector does, and
 // what it did until then counts.
-func (a *Apart) Load(ctx context.Context, p *proc.Process, image Image) (Result, error) {
+func (a *HelperInjector) Load(ctx context.Context, p *proc.Process, image Image) (Result, error) {
 	done := make(chan outcome, 1)
 	a.helpers.Go(func() { a.drive(ctx, p, &image, done) })
 	o := <-done
@@ -65,7 +64,7 @@ func (a *Apart) Load(ctx context.Context, p *proc.Process, image Image) (Result,
 }
 
 // Wait is Injector.Wait: every helper has ended when it returns.
-func (a *Apart) Wait() error {
+func (a *HelperInjector) Wait() error {
 	a.helpers.Wait()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,7 +72,7 @@ func (a *Apart) Wait() error {
 }
 
 // drive hands on what a helper says as soon as it says it, and waits for its end.
-func (a *Apart) drive(ctx context.Context, p *proc.Process, image *Image, done chan<- outcome) {
+func (a *HelperInjector) drive(ctx context.Context, p *proc.Process, image *Image, done chan<- outcome) {
 	// It dies with this process, however that ends, so that nothing comes into a target behind a
 	// dead daemon; the kernel counts the thread that started it for its parent (prctl(2)).
 	runtime.LockOSThread()
@@ -105,7 +104,7 @@ func (a *Apart) drive(ctx context.Context, p *proc.Process, image *Image, done c
 }
 
 // await waits for the end of a helper: it takes its probes off; of one that is killed the link holder does.
-func (a *Apart) await(cmd *exec.Cmd) error {
+func (a *HelperInjector) await(cmd *exec.Cmd) error {
 	late := time.AfterFunc(lastWord, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	return cmd.Wait()
@@ -117,14 +116,14 @@ func killed(state *os.ProcessState) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-func (a *Apart) failed(err error) {
+func (a *HelperInjector) failed(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.left = errors.Join(a.left, err)
 }
 
 // ask tells a helper what to do, and waits for its answer.
-func (a *Apart) ask(ctx context.Context, conn *net.UnixConn, p *proc.Process, image *Image) (Result, error) {
+func (a *HelperInjector) ask(ctx context.Context, conn *net.UnixConn, p *proc.Process, image *Image) (Result, error) {
 	stop := context.AfterFunc(ctx, func() {
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // of that it knows by itself
 			_ = conn.CloseWrite() // it gives up
@@ -150,7 +149,7 @@ func (a *Apart) ask(ctx context.Context, conn *net.UnixConn, p *proc.Process, im
 }
 
 // launch starts a helper. It ends when conn is closed.
-func (a *Apart) launch(ctx context.Context) (*net.UnixConn, *exec.Cmd, error) {
+func (a *HelperInjector) launch(ctx context.Context) (*net.UnixConn, *exec.Cmd, error) {
 	// It outlives ctx, and says how far it came.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), a.command[0], append(a.command[1:], HelperArgument)...)
 	var files []*os.File
