@@ -77,8 +77,7 @@ func (a *analysis) bounded(g *Gain) {
 // demoted makes minor what is too little to be accused. What is minor and would bring less than could be measured goes.
 func (a *analysis) demoted(list []ranked) []ranked {
 	for i := range list {
-		if f := &list[i]; f.rank == timeLost && a.subject == aboutGPUs && !f.id.Busy() && f.id != cause.NoWork &&
-			f.isSmall() {
+		if f := &list[i]; f.rank == timeLost && !f.id.Busy() && f.id != cause.NoWork && f.isSmall(a.subject) {
 			f.rank = leftOver
 		}
 	}
@@ -88,11 +87,17 @@ func (a *analysis) demoted(list []ranked) []ranked {
 }
 
 // isSmall reports whether neither the cost of a finding nor what is predicted proves that it matters.
-func (f *ranked) isSmall() bool {
-	if f.Gain != nil {
-		return f.Gain.Low <= 1 && (f.Less == nil || f.Less.Low <= 1) && f.Share < leastUnproven
+func (f *ranked) isSmall(of subject) bool {
+	least := leastFinding
+	switch {
+	case of != aboutGPUs && of != aboutCPU:
+		return false
+	case f.Gain != nil && (f.Gain.Low > 1 || f.Less != nil && f.Less.Low > 1):
+		return false
+	case f.Gain != nil && of == aboutGPUs:
+		least = leastUnproven
 	}
-	return f.Share < leastFinding
+	return f.Share < least
 }
 
 // ordered orders findings: by rank, and within one by the time that their remedies win back. A cause may cost much and

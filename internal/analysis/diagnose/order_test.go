@@ -7,6 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
 // TestOrder: what wins back most of the time that it costs comes first; of what wins alike, and where nobody can say,
@@ -190,5 +191,23 @@ func TestTooLittle(t *testing.T) {
 	s.predict = func(cause.ID) (diagnose.Gain, bool) { return diagnose.Gain{Speedup: 1.06, Low: 0.95, High: 1.2}, true }
 	if d := s.diagnose(); d.Verdict != diagnose.Healthy || !d.Findings[0].Minor {
 		t.Errorf("%s, %+v", d.Verdict, d.Findings)
+	}
+}
+
+// TestTooLittleOfTheMainThread: the same holds of a program that uses no GPU, from less than 5% of the time.
+func TestTooLittleOfTheMainThread(t *testing.T) {
+	for low, minor := range map[float64]bool{0.92: true, 1.02: false} {
+		s := newScene(t)
+		s.Meta.GPU, s.alone = nil, true
+		stack := s.Stack(recordtest.Python("crunch", "/srv/app/batch.py", 3))
+		s.step(0, 960, cause.PythonWork, func(x *gap.Step) { x.Stack = stack })
+		s.step(960, 1000, cause.NoCPU)
+		s.predict = func(cause.ID) (diagnose.Gain, bool) {
+			return diagnose.Gain{Speedup: 1.04, Low: low, High: 1.2}, true
+		}
+		d := s.diagnose()
+		if causes(d) != "python-work no-cpu" || d.Findings[0].Minor || d.Findings[1].Minor != minor {
+			t.Errorf("from %.2f: %q, minor %v and %v", low, causes(d), d.Findings[0].Minor, d.Findings[1].Minor)
+		}
 	}
 }

@@ -229,7 +229,7 @@ func (a *analysis) headline(d *Diagnosis) string {
 			format.Percent(share(a.total.Idle[cause.NoWork], a.total.Time)), format.Percent(busy))
 	case d.Verdict == Healthy:
 		return a.healthy(d, busy)
-	case top == nil && !a.seen():
+	case (top == nil || top.Minor && d.Verdict == CPUOnly) && !a.seen():
 		return "No GPU is used, and what the main thread did has no single cause that stands out."
 	case top == nil:
 		return fmt.Sprintf("The GPU works for %s of the time; what it loses has no single cause.", format.Percent(busy))
