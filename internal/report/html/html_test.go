@@ -2,6 +2,7 @@ package html_test
 
 import (
 	"bytes"
+	"cmp"
 	"compress/flate"
 	"crypto/sha256"
 	"encoding/base64"
@@ -9,10 +10,12 @@ import (
 	"encoding/json"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
@@ -34,6 +37,7 @@ func pageOf(t *testing.T, rec *recording.Recording) string {
 // shown is what the tests look at of the data of a page.
 type shown struct {
 	Title   string      `json:"title"`
+	Hidden  int         `json:"hidden"` // threads
 	Labels  [][2]string `json:"labels"`
 	Quantum uint64      `json:"quantum"`
 	Merged  uint64      `json:"merged"`
@@ -194,5 +198,30 @@ func BenchmarkPage(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportMetric(float64(out.Len()), "bytes")
+	}
+}
+
+// TestThreadsThatHardlyRan: the many threads of a server that serve one request each get no tracks.
+func TestThreadsThatHardlyRan(t *testing.T) {
+	rec := timelinetest.Eager.Make(2000)
+	from, to := rec.Meta.From, rec.Meta.To
+	pid := rec.Meta.Target
+	before, _ := data(t, pageOf(t, rec))
+	const brief, few = 40, 16 // and so many are shown whatever they do
+	for i := range uint64(brief) {
+		at, tid := from+i*(to-from)/100, uint32(9000+i)
+		rec.Events = append(
+			rec.Events,
+			event.Event{
+				TS: at, Dur: 100, PID: pid, TID: tid, Kind: event.OffCPU, Flags: event.Mark | event.Timed,
+				Func: uint16(event.Born),
+			},
+			event.Event{TS: at + 200, Dur: to - at, PID: pid, TID: tid, Kind: event.OffCPU, Flags: event.Timed},
+		)
+	}
+	slices.SortStableFunc(rec.Events, func(a, b event.Event) int { return cmp.Compare(a.TS, b.TS) })
+	after, _ := data(t, pageOf(t, rec))
+	if hidden := after.Hidden - before.Hidden; hidden < brief-few || hidden > brief {
+		t.Errorf("%d of %d threads that ran for 100 ns are hidden", hidden, brief)
 	}
 }

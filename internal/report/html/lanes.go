@@ -11,8 +11,14 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// maxThreads bounds the threads of a timeline: a person cannot read more, and the tables have all.
-const maxThreads = 96
+// Which threads a timeline has: a person cannot read more than maxThreads. Beyond the first fewThreads, one that calls
+// no CUDA is left out where it ran for less than leastRan of the time, as the threads of a server do that each serve one
+// request. The tables have all.
+const (
+	maxThreads = 96
+	fewThreads = 16
+	leastRan   = 0.001
+)
 
 // candidate is a thread that may be shown.
 type candidate struct {
@@ -39,8 +45,13 @@ func (s *scene) chooseThreads() {
 			cmp.Compare(x.tid, y.tid),
 		)
 	})
-	s.hidden = len(all) - min(len(list), maxThreads)
-	for i, c := range list[:min(len(list), maxThreads)] {
+	list = list[:min(len(list), maxThreads)]
+	least := uint64(leastRan * float64(s.in.Timeline.To-s.in.Timeline.From))
+	for n := len(list); n > fewThreads && list[n-1].calls == 0 && list[n-1].running < least; n-- {
+		list = list[:n-1]
+	}
+	s.hidden = len(all) - len(list)
+	for i, c := range list {
 		s.who = append(s.who, c.thread)
 		s.rank[c.thread] = int32(i)
 	}
