@@ -210,6 +210,9 @@ func verb(f *diagnose.Finding) string {
 	if ok && !still && (c.ID.Busy() || c.ID == cause.NoWork) {
 		return "is about "
 	}
+	if c.ID == cause.RemoteMemory { // a hint: see diagnose
+		return "may cost "
+	}
 	return "costs "
 }
 
@@ -218,6 +221,8 @@ func costText(m *Model, f *diagnose.Finding) string {
 	switch f.Cause {
 	case cause.Hang.String(), cause.GPUError.String():
 		return fmt.Sprintf("%s of the recording (%s), up to its end", format.Percent(f.Share), format.Span(f.Cost))
+	case cause.RemoteMemory.String():
+		return "time, which was not measured"
 	case cause.StartEnd.String():
 		return fmt.Sprintf("%s of the recording (%s), once", format.Percent(f.Share), format.Span(f.Cost))
 	}
