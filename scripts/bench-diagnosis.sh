@@ -8,16 +8,4 @@
 # understand one).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
-use_go
-
-scripts=$ROOT/scripts
-"$scripts/install-deps.sh" demo bench
-"$scripts/cudasim.sh"
-make -s -C "$ROOT/testdata/scenarios"
-"$scripts/build.sh"
-# Everything is built before root comes in, so that no file of root's is left in a person's caches.
-cd "$ROOT/test/diagnosis"
-go test -c -o "$ROOT/build/diagnosis.test" .
-what=(-all -doc "$ROOT/docs/examples/simulator.md")
-[ $# = 0 ] || what=("$@")
-as_root "$ROOT/build/diagnosis.test" -test.run 'TestDiagnosis$' -test.v -test.timeout 60m -daemon "$BIN/inferscoped" "${what[@]}"
+measure_accuracy 'TestDiagnosis$' 60m "$@"

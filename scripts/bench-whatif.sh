@@ -6,16 +6,4 @@
 # records in windows.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
-use_go
-
-scripts=$ROOT/scripts
-"$scripts/install-deps.sh" demo bench
-"$scripts/cudasim.sh"
-make -s -C "$ROOT/testdata/scenarios"
-"$scripts/build.sh"
-# Everything is built before root comes in, so that no file of root's is left in a person's caches.
-cd "$ROOT/test/diagnosis"
-go test -c -o "$ROOT/build/whatif.test" .
-what=(-all -doc "$ROOT/docs/examples/simulator.md")
-[ $# = 0 ] || what=("$@")
-as_root "$ROOT/build/whatif.test" -test.run 'TestWhatIf$' -test.v -test.timeout 120m -daemon "$BIN/inferscoped" "${what[@]}"
+measure_accuracy 'TestWhatIf$' 120m "$@"

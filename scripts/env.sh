@@ -55,3 +55,20 @@ use_go() {
 	export GOTOOLCHAIN=auto
 	say "Go $have is older than $need of go.mod: it will fetch that toolchain itself"
 }
+
+# measure_accuracy TEST TIMEOUT [ARGUMENT ...] runs a test of test/diagnosis under the real daemon as root.
+measure_accuracy() {
+	local test=$1 timeout=$2
+	local arguments=(-all -doc "$ROOT/docs/examples/simulator.md")
+	[ $# = 2 ] || arguments=("${@:3}")
+	use_go
+	"$ROOT/scripts/install-deps.sh" demo bench
+	"$ROOT/scripts/cudasim.sh"
+	make -s -C "$ROOT/testdata/scenarios"
+	"$ROOT/scripts/build.sh"
+	# Everything is built before root comes in, so that no file of root's is left in a person's caches.
+	cd "$ROOT/test/diagnosis" || return
+	go test -c -o "$ROOT/build/diagnosis.test" .
+	as_root "$ROOT/build/diagnosis.test" -test.run "$test" -test.v -test.timeout "$timeout" \
+		-daemon "$BIN/inferscoped" "${arguments[@]}"
+}

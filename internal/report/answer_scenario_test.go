@@ -163,18 +163,7 @@ func workerWait() *recording.Recording {
 	p.Meta.Host.CPUs = 16 // more loaders need CPUs
 	p.Thread(recordtest.PID, worker, "loader")
 	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
-	get := p.Stack(
-		recordtest.Kernel("pipe_read"),
-		native("read", "libc.so.6"),
-		python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),
-		python(
-			"Queue.get",
-			"/usr/lib/python3.12/multiprocessing/queues.py",
-			103,
-		),
-		python("next_batch", "/app/loader.py", 41),
-		infer(12),
-	)
+	get := p.Stack(queueGet()...)
 	tokenize := p.Stack(
 		native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
 		python("tokenize", "/app/tok.py", 12),

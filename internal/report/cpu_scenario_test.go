@@ -69,6 +69,18 @@ const torch = "/usr/lib/python3/dist-packages/torch/"
 
 func infer(line uint32) recording.Frame { return python("generate", "/app/infer.py", line) }
 
+// queueGet returns the frames of a thread that waits for a batch of a loader process.
+func queueGet() []recording.Frame {
+	return []recording.Frame{
+		recordtest.Kernel("pipe_read"),
+		native("read", "libc.so.6"),
+		python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),
+		python("Queue.get", "/usr/lib/python3.12/multiprocessing/queues.py", 103),
+		python("next_batch", "/app/loader.py", 41),
+		infer(12),
+	}
+}
+
 // gpuWait is a decode loop that waits for the GPU by polling, and computes little.
 func gpuWait() *calltest.Builder {
 	b := watched()
@@ -136,18 +148,7 @@ func starvedLoader() *calltest.Builder {
 	b := watched()
 	b.Thread(recordtest.PID, worker, "loader")
 	b.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
-	get := b.Stack(
-		recordtest.Kernel("pipe_read"),
-		native("read", "libc.so.6"),
-		python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),
-		python(
-			"Queue.get",
-			"/usr/lib/python3.12/multiprocessing/queues.py",
-			103,
-		),
-		python("next_batch", "/app/loader.py", 41),
-		infer(12),
-	)
+	get := b.Stack(queueGet()...)
 	tokenize := b.Stack(
 		native("PyUnicode_Join", "python3.12"),
 		python("tokenize", "/app/tok.py", 12),

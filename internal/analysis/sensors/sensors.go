@@ -45,7 +45,7 @@ type GPU struct {
 
 	// MIG says that the GPU is divided: the values are those of the whole GPU, without utilization.
 	MIG   bool   `json:"mig"`
-	Parts []Part `json:"parts,omitempty"` // by index
+	Parts []part `json:"parts,omitempty"` // by index
 
 	PCIe   *Traffic `json:"pcie,omitempty"`   // nil: not known
 	NVLink *Traffic `json:"nvlink,omitempty"` // of all links together; nil: not known, or there are none
@@ -55,8 +55,8 @@ type GPU struct {
 	PerToken     float64 `json:"energy_per_token_j"`     // of output; 0: not known
 }
 
-// Part is a part of a divided GPU (MIG).
-type Part struct {
+// part is a part of a divided GPU (MIG).
+type part struct {
 	Index       int    `json:"index"`
 	UUID        string `json:"uuid"`
 	Profile     string `json:"profile"` // e.g. 1g.10gb
@@ -148,11 +148,11 @@ func (g *GPU) addParts(d *recording.Driver, used map[string]bool) {
 	}
 	for i := range d.Parts {
 		if p := &d.Parts[i]; p.GPUUUID == g.UUID {
-			g.Parts = append(g.Parts, Part{p.Index, p.UUID, p.Profile, p.MemoryUsed, p.MemoryTotal, used[p.UUID]})
+			g.Parts = append(g.Parts, part{p.Index, p.UUID, p.Profile, p.MemoryUsed, p.MemoryTotal, used[p.UUID]})
 			g.Used = g.Used || used[p.UUID]
 		}
 	}
-	slices.SortStableFunc(g.Parts, func(a, b Part) int { return cmp.Compare(a.Index, b.Index) })
+	slices.SortStableFunc(g.Parts, func(a, b part) int { return cmp.Compare(a.Index, b.Index) })
 }
 
 // each returns the energy of one of so many a second, J.
