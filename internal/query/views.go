@@ -85,7 +85,7 @@ func Views() []View {
  FROM base.requests t JOIN base.recordings r USING (n)`,
 		},
 		{
-			Name: "steps", Doc: "steps of inference engines; what an engine did not tell is NULL",
+			Name: "steps", Doc: "steps of inference engines; NULL: not told",
 			Columns: []string{
 				"recording", "node", "pid", "engine", "step_ns", "requests", "tokens", "first_tokens", "finished",
 				"preempted", "running", "waiting", "kv_usage",
