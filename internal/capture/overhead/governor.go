@@ -35,6 +35,9 @@ type Options struct {
 	// Carrier is the source whose events are the progress of targets: in slices it goes down to the last
 	// level before off.
 	Carrier string
+	// Whole names sources that are never reduced in slices, because what they watch would be cut: their costs are as
+	// predicted.
+	Whole []string
 	// Even names the sources that all of a target's CPU time pays alike.
 	Even  []string
 	Clock func() uint64 // ns
@@ -49,9 +52,10 @@ type governed struct {
 	Source
 	levels  []Level
 	metered metered
-	level   int // that was chosen; in a slice it may be at floor
-	floor   int // its level in slices in which it is reduced
-	fixed   bool
+	level   int  // that was chosen; in a slice it may be at floor
+	floor   int  // its level in slices in which it is reduced
+	fixed   bool // its level is not the governor's to change
+	whole   bool // it is not reduced in slices
 	pinned  bool
 	even    bool
 	reason  string
@@ -66,6 +70,9 @@ type governed struct {
 	stuck    uint64  // ns: until when it is not reduced, because that did not help
 	usual    float64 // what it was predicted to take at its level when it came there, -1: not known yet
 }
+
+// switched reports whether it is reduced in slices, to be measured.
+func (s *governed) switched() bool { return !s.fixed && !s.whole && s.level < s.floor }
 
 // phase is what the governor is doing.
 type phase int
@@ -138,7 +145,7 @@ func New(opts Options) *Governor {
 		if s.Name() == opts.Carrier {
 			q.floor = max(0, len(q.levels)-2)
 		}
-		q.fixed = q.pinned || q.metered != nil
+		q.fixed, q.whole = q.pinned, q.metered != nil || slices.Contains(opts.Whole, s.Name())
 		q.costs, q.foreseen = slices.Repeat([]float64{-1}, len(q.levels)), make([]float64, len(q.levels))
 		g.sources = append(g.sources, q)
 		g.on = append(g.on, true)
@@ -293,7 +300,7 @@ func (g *Governor) plan() bool {
 	}
 	g.effects = nil
 	for i, s := range g.sources {
-		if g.on[i] = true; !s.fixed && s.level < s.floor {
+		if g.on[i] = true; s.switched() {
 			g.effects = append(g.effects, effect{i, s.level, 1})
 		}
 	}

@@ -302,6 +302,26 @@ func TestNothingIsSwitchedForARecording(t *testing.T) {
 	}
 }
 
+// TestWhole: a source that slices would cut is not switched, and is reduced by what is predicted of it.
+func TestWhole(t *testing.T) {
+	requests := newSource(recording.RequestsSource, 0.001)
+	w := newWorld(9, newSource("scheduling", 0.005), requests)
+	target := w.target(100, 0.3)
+	g := w.governor(9)
+	w.pass(g, 30)
+	if w.sources[0].sets == 0 || requests.sets > 0 {
+		t.Errorf("levels were set %d and %d times, want some and none", w.sources[0].sets, requests.sets)
+	}
+	if s := g.State(target.pid, 0, w.now); s.Sources[1].Cost.Basis != recording.CostPredicted {
+		t.Errorf("its cost is %+v", s.Sources[1].Cost)
+	}
+	requests.cost[0], requests.claims[0] = 0.05, 0.05
+	w.pass(g, 10)
+	if requests.level == 0 {
+		t.Errorf("at 5%% it is not reduced: %+v", g.State(target.pid, 0, w.now))
+	}
+}
+
 // TestMeasuringIsBounded: a target that cannot be decided about is not measured for more than its share of the time.
 func TestMeasuringIsBounded(t *testing.T) {
 	s := newSource("scheduling", 0.02)

@@ -140,7 +140,7 @@ func (v *verdict) add(basis string) {
 // measured puts what slices tell into v, and returns what they tell of all that can be switched together.
 func (g *Governor) measured(w *watched, v *verdict) (sum interval, levels []column) {
 	for i, s := range g.sources {
-		if !s.fixed && s.level < s.floor {
+		if s.switched() {
 			levels = append(levels, column{i, s.level})
 		}
 	}
@@ -159,7 +159,7 @@ func (g *Governor) measured(w *watched, v *verdict) (sum interval, levels []colu
 	v.measured, v.pairs = true, sum.rows
 	for i, s := range g.sources {
 		one := w.fit.of([]column{{i, s.level}})
-		if s.fixed || s.level >= s.floor || !one.exists {
+		if !s.switched() || !one.exists {
 			whole += v.costs[i].Share
 			continue
 		}
@@ -211,7 +211,7 @@ const settled = 3_000_000_000
 func (g *Governor) shed(w *watched, now uint64) {
 	dearest := -1
 	for i, s := range g.sources {
-		if s.pinned || s.fixed && s.metered == nil || s.level >= len(s.levels)-1 || now < s.stuck ||
+		if s.fixed || s.level >= len(s.levels)-1 || now < s.stuck ||
 			w.verdict.costs[i].Share < worthwhile*g.opts.Budget {
 			continue
 		}
@@ -305,7 +305,7 @@ const room = 0.8
 func (g *Governor) raise(now uint64) {
 	best, cost := -1, 0.0
 	for i, s := range g.sources {
-		if s.pinned || s.fixed && s.metered == nil || s.level == 0 || now < s.held || now-s.changed < settled {
+		if s.fixed || s.level == 0 || now < s.held || now-s.changed < settled {
 			continue
 		}
 		extra := g.expected(i)
