@@ -67,7 +67,7 @@ func byPID(targets []api.Target, pid uint32) (uint32, error) {
 			}
 		}
 	}
-	for i := range targets { // what was recorded before it was let go of
+	for i := range targets { // what was recorded before its release
 		if targets[i].PID == pid {
 			return pid, nil
 		}

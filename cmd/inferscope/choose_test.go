@@ -45,7 +45,7 @@ func TestChoose(t *testing.T) {
 		"a pid":                        {all, reportFlags{pid: 30}, 30, ""},
 		"a pid of a child":             {all, reportFlags{pid: 11}, 10, ""},
 		"a pid of a child that ended":  {all, reportFlags{pid: 31}, 0, "pid 31 is not a target"},
-		"a pid that was let go of":     {all, reportFlags{pid: 40}, 40, ""},
+		"a released pid":               {all, reportFlags{pid: 40}, 40, ""},
 		"a process of the tree":        {[]api.Target{old, vllm}, reportFlags{name: "VLLM::EngineCor"}, 10, ""},
 		"one of it that ended":         {[]api.Target{old, vllm}, reportFlags{name: "VLLM::Worker"}, 0, "nothing that is called"},
 		"a living one before an ended": {all, reportFlags{name: "train"}, 20, ""},

@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const detachHelp = `detach stops watching a process: probes are removed, and the agent that
-records GPU activity leaves, which is waited for. The process runs on, the daemon watches its other
-targets, and the recording stays available until --keep is over.
+const detachHelp = `detach stops watching a process: it removes the probes and waits until the agent that
+records GPU activity has left. The process runs on, the daemon watches its other targets, and the
+recording stays available until --keep is over.
 
     inferscope detach --pid 1234`
 
@@ -22,7 +22,7 @@ func detachCommand(g *global) *cobra.Command {
 		Args:  cobra.MaximumNArgs(1),
 		RunE:  f.about(func(cmd *cobra.Command) error { return g.detach(cmd, &f) }),
 	}
-	g.pidFlag(cmd, &f.pid, "let go of")
+	g.pidFlag(cmd, &f.pid, "release")
 	return cmd
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// TestRelease: a target that is let go of is forgotten by all sources with its children, and what it does then is not
+// TestRelease: a released target is forgotten by all sources with its children, and what it does then is not
 // followed; another target is, and it again when it is asked for again.
 func TestRelease(t *testing.T) {
 	w := newWorld(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// detach lets go of a process, as a user does.
+// detach releases a process, as a user does.
 func (d *daemon) detach(pid int) {
 	d.t.Helper()
 	if _, said, code := d.inferscope("detach", "--pid", strconv.Itoa(pid)); code != 0 {

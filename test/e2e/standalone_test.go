@@ -126,7 +126,7 @@ func TestInterruptedWithoutADaemon(t *testing.T) {
 	unharmed(t, v)
 }
 
-// TestUnwatchedProcess: a running daemon watches a process for one command, and lets go of it.
+// TestUnwatchedProcess: a running daemon watches a process for one command, and releases it.
 func TestUnwatchedProcess(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)

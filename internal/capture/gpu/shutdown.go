@@ -57,7 +57,7 @@ func (s *Source) startShutdown(q *session) {
 	if q.over {
 		return
 	}
-	s.step(q, isLeaving, "the process was let go of; its agent is leaving")
+	s.step(q, isLeaving, "the process was released; its agent is leaving")
 	now := clock.Monotonic()
 	q.shutdownBy = now + uint64(s.opts.Deadline+slack+shutdownTimeout)
 	q.ring.command(modeQuit, s.opts.times())
@@ -162,7 +162,7 @@ func (s *Source) parted(q *session) {
 		s.step(
 			q,
 			hasParted,
-			"the process was let go of; its agent had not left when it was last looked at, and leaves by itself",
+			"the process was released; its agent had not left when it was last looked at, and leaves by itself",
 		)
 		s.takeLeave([]*session{q})
 	default:

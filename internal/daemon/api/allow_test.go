@@ -155,7 +155,7 @@ func TestChangesAreNoted(t *testing.T) {
 	want := []string{
 		"40001 true true watch 77: false",
 		"40002 true true watch 78: true",
-		"0 true true let go of 79: true",
+		"0 true true release 79: true",
 		"40001 true true record GPU activity all the time for 1ms 100: false",
 	}
 	mu.Lock()

@@ -6,7 +6,7 @@
 //	GET /v1/targets                  []Target, likewise
 //	GET /v1/candidates               []Candidate: processes that use a GPU, of the caller, or, for root, of everybody
 //	PUT /v1/targets?pid=N            process N, with its children, becomes a target
-//	DELETE /v1/targets?pid=N         target N is let go of, and runs on; nothing of ours runs in it
+//	DELETE /v1/targets?pid=N         target N is released and runs on; nothing of ours runs in it
 //	GET /v1/recording?pid=N          everything that is kept of target N, as recording.WriteStream writes it
 //	GET /v1/recording?pid=N&last=30s the last 30 s of it
 //	GET /v1/recording?pid=N&for=10s  the 10 s from now on; the answer begins when they have passed
@@ -154,7 +154,7 @@ const (
 	Attaching TargetState = "attaching"
 	Waiting   TargetState = "waiting"  // it runs, but no CUDA library of it is probed: Target.Detail says why
 	Exited    TargetState = "exited"   // it and all its children are gone; what was recorded is still served
-	Released  TargetState = "released" // somebody asked to let go of it; likewise
+	Released  TargetState = "released" // somebody asked to release it; likewise
 )
 
 // Target is a process that was asked for, with its children.

@@ -14,7 +14,7 @@ type Change struct {
 	UID    uint32
 	PID    int32  // of who asked; 0 where the daemon cannot see it
 	Comm   string // its name, when it asked: it may have chosen any
-	What   string // "watch", "let go of", "record GPU activity all the time for 10s"
+	What   string // "watch", "release", "record GPU activity all the time for 10s"
 	Target uint32
 	Took   time.Duration
 	Err    error
@@ -33,7 +33,7 @@ func (s *Server) noteChange(p peer, what string, target uint32) func(error) {
 	}
 }
 
-// commOf returns the name of a process; "" where it is gone.
+// commOf returns the name of a process; "" if it has ended.
 func commOf(pid int32) string {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {

@@ -28,24 +28,24 @@ type adder interface {
 	Watch(ctx context.Context, r WatchRequest) error
 }
 
-// releaser is a backend that lets go of targets while it runs.
+// releaser is a backend that releases targets while it runs.
 type releaser interface {
 	// Release takes everything out of a target, which runs on. Owner limits it to a target that this user has asked
 	// for. Errors: clierror.NoProcess, clierror.Permission; clierror.General where an agent is still on its way out.
 	Release(ctx context.Context, r WatchRequest) error
 }
 
-// release answers DELETE on pathTargets: target ?pid=N is let go of.
+// release answers DELETE on pathTargets: target ?pid=N is released.
 func (s *Server) release(w http.ResponseWriter, r *http.Request, p peer) error {
 	releaser, ok := s.backend.(releaser)
 	if !ok {
 		return clierror.New(
 			clierror.Unsupported,
 			"stop the daemon instead",
-			errors.New("this daemon lets go of no target"),
+			errors.New("this daemon cannot release targets"),
 		)
 	}
-	return s.change(w, r, p, "let go of", releaser.Release)
+	return s.change(w, r, p, "release", releaser.Release)
 }
 
 // watch answers PUT on pathTargets: ?pid=N becomes a target. It does not matter whether the

@@ -32,7 +32,7 @@ func (b *addingBackend) Release(_ context.Context, r WatchRequest) error {
 	return b.Watch(context.Background(), r)
 }
 
-// TestRelease: likewise of who lets go of a target.
+// TestRelease: likewise of who releases a target.
 func TestRelease(t *testing.T) {
 	needs.Root(t, "it connects as other users")
 	b := &addingBackend{fakeBackend: newFake()}
