@@ -194,3 +194,37 @@ func TestHolderThatIsMadeToLetGo(t *testing.T) {
 		t.Errorf("count 3 times as fast: %+v", p)
 	}
 }
+
+// TestLockThatIsFreeAfterATimeout: three threads encode for 2.5 ms each in turns. The leader's wait of 5 ms times out just
+// as the lock is free, so that nobody wakes it; it waited for the two before it all the same.
+func TestLockThatIsFreeAfterATimeout(t *testing.T) {
+	const hold = 2500 * us
+	sc := newScene()
+	third := uint32(helper + 1)
+	sc.Thread(leader, third, "")
+	sc.Runs(third, start)
+	take := sc.Stack(
+		recordtest.Kernel("futex_wait"), recordtest.Native("pthread_cond_timedwait", "libc.so.6"),
+		recordtest.Native("take_gil", "python3.12"), recordtest.Python("encode", "/app/infer.py", 7),
+	)
+	encode := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7))
+	all := []uint32{leader, helper, third}
+	for i := range uint64(calltest.Second/hold) - 3 {
+		at, tid := i*hold, all[i%3]
+		sc.Samples(tid, start+at, start+at+hold, 6, encode, event.Whole)
+		wait := recordtest.Off{
+			TID: tid, TS: start + at - 2*hold, Dur: 2 * hold, Blocked: 2 * hold, Call: sysFutex, Arg: 64, Stack: take,
+		}
+		if tid == leader {
+			sc.run(event.Kernel, "cuLaunchKernel", 7, at+hold-60*us, at+hold-50*us, at+hold+100*us, 0)
+		} else {
+			wait.By = [2]uint32{leader, all[(i+2)%3]}
+		}
+		if i >= 2 {
+			sc.Off(wait)
+		}
+	}
+	if p := sc.study(t).Predict(edit(t, Faster, "encode=3")); p.Speedup < 2.5 {
+		t.Errorf("encode 3 times as fast: %+v", p)
+	}
+}

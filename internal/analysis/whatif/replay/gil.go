@@ -29,12 +29,12 @@ func (w *writer) granted() (g grant, ok bool) {
 	for i := range w.intervals {
 		iv := &w.intervals[i]
 		switch {
-		case iv.To > w.limit:
-			return grant{}, false
 		case iv.State == threads.Runnable, iv.State == threads.Running && iv.Dur() <= mostAsking:
 			continue
-		case iv.State != threads.Blocked || !w.b.isGIL(iv):
+		case iv.State != threads.Blocked || iv.From >= w.limit || !w.b.isGIL(iv):
 			return g, ok // it has had the lock since it looked last
+		case iv.To > w.limit:
+			return grant{}, false
 		}
 		if l, at, ended := w.b.waited(w.lane, iv); ended {
 			return grant{int32(i), l, at}, true
