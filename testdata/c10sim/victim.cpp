@@ -6,6 +6,8 @@
 //   drop        frees what keep kept
 //   oom N       fails to allocate N bytes
 //   loop N      N allocations and frees of 512 bytes; prints the ns that one pair took
+//   pace N W    N allocations and frees of 512 bytes, with W rounds of computation before each; prints the ns of CPU
+//               time that all of it took
 //   truth       prints what is allocated
 //   quit
 #include "c10.h"
@@ -14,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <string>
 #include <vector>
@@ -126,6 +129,28 @@ void loop(size_t n)
 	std::printf("%.1f\n", ns / double(n));
 }
 
+double threadTime()
+{
+	timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return double(t.tv_sec) * 1e9 + double(t.tv_nsec);
+}
+
+void pace(size_t n, size_t rounds)
+{
+	Site &site = sites["pace"];
+	volatile uint64_t sum = 1;
+	double begin = threadTime();
+	for (size_t i = 0; i < n; i++) {
+		uint64_t x = sum;
+		for (size_t k = 0; k < rounds; k++)
+			x = x * 6364136223846793005ull + 1442695040888963407ull;
+		sum = x;
+		release(allocate(512, site));
+	}
+	std::printf("%.0f\n", threadTime() - begin);
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -133,7 +158,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		device.index = int8_t(std::atoi(argv[1]));
 	char line[128];
-	size_t n;
+	size_t n, rounds;
 	std::puts("ready");
 	std::fflush(stdout);
 	while (std::fgets(line, sizeof line, stdin)) {
@@ -159,6 +184,8 @@ int main(int argc, char **argv)
 			std::puts("done");
 		} else if (std::sscanf(line, "loop %zu", &n) == 1) {
 			loop(n);
+		} else if (std::sscanf(line, "pace %zu %zu", &n, &rounds) == 2) {
+			pace(n, rounds);
 		} else if (!std::strncmp(line, "truth", 5)) {
 			truth();
 		} else {

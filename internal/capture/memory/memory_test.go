@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -514,6 +515,65 @@ func BenchmarkPair(b *testing.B) {
 		w.events = nil
 	}
 	b.ReportMetric((best-plain)/2, "ns/call")
+}
+
+// BenchmarkPaced is how much slower a program is that allocates and frees 30,000 blocks a second, in percent, at each
+// level that counts all the time: the median ratio of the CPU time of runs with probes to that of the run without them
+// just before. Others on the machine disturb CPU time less than time.
+func BenchmarkPaced(b *testing.B) {
+	const (
+		rate  = 30_000 // allocations a second
+		each  = 300    // allocations of a run, 10 ms
+		pairs = 60
+	)
+	program := build(b)
+	w := newWatch(b)
+	v := startVictim(b, program)
+	run := func(rounds int) float64 {
+		ns, err := strconv.ParseFloat(v.ask("pace %d %d", each, rounds), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return ns
+	}
+	const probe = 10_000 // rounds
+	best := math.Inf(1)
+	for range 30 {
+		best = min(best, run(probe))
+	}
+	rounds := int(1e9 / rate * each / best * probe)
+	all := w.source.Levels()
+	off := len(all) - 1
+	w.follow(v)
+	for level, l := range all {
+		if level == off || strings.Contains(l.Loses, "totals") {
+			continue
+		}
+		b.Run(l.Name, func(b *testing.B) {
+			for b.Loop() {
+				ratios := make([]float64, pairs)
+				for i := range ratios {
+					setLevel(b, w, off)
+					plain := run(rounds)
+					setLevel(b, w, level)
+					ratios[i] = run(rounds) / plain
+					w.drain()
+					w.events = nil
+				}
+				slices.Sort(ratios)
+				b.ReportMetric((ratios[pairs/2]-1)*100, "%slower")
+				b.ReportMetric((ratios[pairs/4]-1)*100, "%slower-p25")
+				b.ReportMetric((ratios[pairs*3/4]-1)*100, "%slower-p75")
+			}
+		})
+	}
+}
+
+func setLevel(b *testing.B, w *watch, level int) {
+	b.Helper()
+	if err := w.source.SetLevel(level); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // TestPythonStacks: the stack of an allocation has the Python lines, between native frames.
