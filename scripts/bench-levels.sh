@@ -3,6 +3,7 @@
 # source fixed at that level, and prints a row for each (root; about a minute a level on 16 CPUs, LANES=7).
 #   LANES  programs that run at once, each on two CPUs of its own (default: 1)
 #   ALL=1  all programs of test/diagnosis; otherwise the usual 16
+#   ONLY   programs by number, such as 3,17
 #   LEVELS  an extended regular expression: only levels that match
 #   BUILT=1  builds nothing: bin/inferscoped, build/diagnosis.test, build/cudasim and build/scenarios are there
 set -euo pipefail
@@ -30,7 +31,7 @@ for level in "${levels[@]}"; do
 	[[ ${level:-everything} =~ ${LEVELS:-.} ]] || continue
 	pin=${level%%,*} # a comma separates two sources
 	build/diagnosis.test -test.run 'TestDiagnosis$' -test.timeout 60m -daemon "$BIN/inferscoped" -lanes "${LANES:-1}" \
-		${ALL:+-all} ${level:+-pin "$pin"} >"$work/log" 2>&1 || true # its goal is that of full detail
+		${ALL:+-all} ${ONLY:+-only "$ONLY"} ${level:+-pin "$pin"} >"$work/log" 2>&1 || true # its goal is that of full detail
 	right=$(sed -n 's/^The cause is right in \([0-9]* of [0-9]*\) programs.*/\1/p' "$work/log")
 	accused=$(sed -n 's/^The cause.*; \([0-9]* of [0-9]*\) healthy programs.*/\1/p' "$work/log")
 	wrong=$(sed -n 's/^| [0-9]* | \([^|]*\) |.*| wrong |$/\1/p' "$work/log" | paste -sd, | sed 's/,/, /g')
