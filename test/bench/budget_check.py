@@ -13,10 +13,15 @@ LOADS = {  # ns of a step, threads, launches, pairs of cuMemAlloc and cuMemFree
     "1,000 switches/s": (990_000, 2, 0, 0),
     "10,000 switches/s": (97_000, 2, 0, 0),
     "100,000 switches/s": (7_000, 2, 0, 0),
+    "1,000 launches/s": (990_000, 1, 1, 0),
+    "10,000 launches/s": (99_000, 1, 1, 0),
     "45,000 launches/s": (22_000, 1, 1, 0),
     "300,000 launches/s": (3_300, 1, 1, 0),
     "10,000 allocations/s": (99_000, 1, 0, 1),
     "100,000 allocations/s": (10_000, 1, 0, 1),
+    "1 thread": (1_000_000, 1, 0, 0),
+    "100 threads": (325_000, 100, 0, 0),
+    "1,000 threads": (325_000, 1000, 0, 0),
 }
 
 

@@ -47,7 +47,7 @@ type steadyLoad struct {
 	launches, allocs int // in a step
 }
 
-// costLoads are the programs of the table.
+// costLoads are the programs of the table. budget_check.py measures such programs under a daemon that governs.
 var costLoads = []steadyLoad{
 	{name: "1,000 switches/s", work: 990 * time.Microsecond, threads: 2},
 	{name: "3,000 switches/s", work: 325 * time.Microsecond, threads: 2},
