@@ -133,7 +133,7 @@ type Pressure struct {
 // Sensor is what one GPU's sensors said at one time. Values that the driver does not give are 0.
 type Sensor struct {
 	TS                uint64 `json:"ts_ns"` // CLOCK_MONOTONIC
-	GPU               int    `json:"gpu"`   // index, as nvidia-smi counts
+	GPU               int    `json:"gpu"`   // index, as nvidia-smi counts, or among AMD's cards
 	UUID              string `json:"uuid"`
 	Name              string `json:"name"`
 	Power             uint64 `json:"power_mw"`
