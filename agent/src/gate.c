@@ -14,8 +14,8 @@
 
 #define FIRST_TRY (5 * MS)  /* wait for the driver's lock before other calls are held for the first time; the wait
                              * doubles for each of the next tries */
-#define TRIES 3u            /* after these, */
-#define TRY_INTERVAL (500 * MS) /* time between tries */
+#define TRIES 3u            /* at growing intervals */
+#define TRY_INTERVAL (500 * MS) /* time between all later tries */
 #define FIRST_HOLD (1 * MS) /* how long a thread is held in the first try; doubled in each of the next two, then
                              * constant */
 #define HANG_TIMEOUT (10 * SECOND) /* a finalize that takes longer hangs: the threads are released */

@@ -39,7 +39,7 @@ It needs the program duckdb on PATH (pip install duckdb-cli).
     inferscope query 'SELECT node, title, share FROM findings ORDER BY share DESC LIMIT 10' s3://bucket/prefix --since 1h
 
 raw.TABLE is a table of docs/recordings.md with the recording's name, e.g. raw.copies. The query can read nothing but
-the recordings, and write nothing. Views; their times are ns since 1970:
+the recordings, and write nothing. Views; from_ns, to_ns, start_ns, received_ns and step_ns are ns since 1970:
 
 `
 

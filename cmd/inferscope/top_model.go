@@ -99,9 +99,9 @@ func (m *topModel) take(s *snapshot) tea.Cmd {
 }
 
 // ask requests a refresh.
-func (m *topModel) ask(hurry bool) tea.Cmd {
+func (m *topModel) ask(urgent bool) tea.Cmd {
 	m.asked++
-	m.urgent = hurry
+	m.urgent = urgent
 	return m.look(m)
 }
 

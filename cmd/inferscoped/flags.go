@@ -98,7 +98,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	)
 	f.content.register(set)
 	set.BoolVar(&f.sensors, "sensors", true,
-		"read power, clocks and temperature of GPUs ten times a second, by nvidia-smi")
+		"read power, clocks and temperature of GPUs ten times a second, by nvidia-smi or from sysfs (AMD)")
 	f.gpu.register(set)
 	f.record.register(set)
 	f.otlp.register(set, environ)

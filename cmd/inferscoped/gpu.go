@@ -35,7 +35,7 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 
 		"when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 40%",
 	)
-	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "length of a window of GPU records")
+	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "longest window of GPU records; shorter where the overhead budget asks for it")
 	set.DurationVar(&f.period, "gpu-period", gpu.DefaultPeriod, "time from one window's beginning to the next one's")
 	set.Float64Var(
 		&f.budget,

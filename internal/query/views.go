@@ -85,7 +85,7 @@ func Views() []View {
  FROM base.requests t JOIN base.recordings r USING (n)`,
 		},
 		{
-			Name: "steps", Doc: "steps of inference engines; NULL: not told",
+			Name: "steps", Doc: "steps of inference engines; NULL: not known",
 			Columns: []string{
 				"recording", "node", "pid", "engine", "step_ns", "requests", "tokens", "first_tokens", "finished",
 				"preempted", "running", "waiting", "kv_usage",

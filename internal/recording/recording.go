@@ -151,8 +151,8 @@ type Sensor struct {
 	// MIG says that the GPU is divided into parts: the sensors are those of the whole, and the driver gives no
 	// utilization.
 	MIG bool `json:"mig"`
-	// What the GPU's links carried, bytes a second, as it was read last: received by the GPU and sent. The driver counts
-	// PCIe for 20 ms once a second; NVLink, all links together, is the average of five seconds.
+	// What the GPU's links carried, bytes a second, as it was read last: received by the GPU and sent. NVIDIA's driver
+	// counts PCIe for 20 ms once a second, AMD's for a second; NVLink, all links together, is the average of 5 s.
 	Links    Links  `json:"links_known"`
 	PCIeRx   uint64 `json:"pcie_rx_bytes_per_s"`
 	PCIeTx   uint64 `json:"pcie_tx_bytes_per_s"`
@@ -167,7 +167,14 @@ type Links uint8
 const (
 	PCIeLink Links = 1 << iota
 	NVLink
+	PCIeAtMost // what PCIe carried is an upper bound
 )
+
+// AMDName is how the names of AMD's GPUs begin.
+const AMDName = "AMD GPU "
+
+// IsAMD reports whether the sensors are of a GPU of AMD's.
+func (s *Sensor) IsAMD() bool { return strings.HasPrefix(s.Name, AMDName) }
 
 // ClockReason is why a GPU's clocks are low.
 type ClockReason struct {

@@ -162,7 +162,7 @@ func reducedDoubts(o *recording.Overhead) []ownDoubt {
 			loss.Kind{
 				Reason: sourceReduced, Severity: loss.Warning,
 				Means: "a source was off for a part of the time, to keep watching within its budget",
-				Do:    "for all of it, start the daemon with a larger --overhead-budget",
+				Do:    "to record all of the time, start the daemon with a larger --overhead-budget",
 			},
 			loss.Loss{
 				Count: 1, Where: s.Name, Detail: fmt.Sprintf("%s of the time", format.Percent(s.Shares[at].Share)),

@@ -306,7 +306,11 @@ func chosenEvidence(list []diagnose.Evidence, most int) []*diagnose.Evidence {
 
 func findingFacts(m *Model, f *diagnose.Finding) document.Facts {
 	var facts document.Facts
-	facts.Add("Cost", costText(m, f))
+	cost := costText(m, f)
+	if f.Cause == cause.RemoteMemory.String() {
+		cost = "not measured"
+	}
+	facts.Add("Cost", cost)
 	if f.Place != "" {
 		facts.Add("Place", format.Clean(f.Place))
 	}

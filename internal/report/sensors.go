@@ -80,7 +80,7 @@ func addSensors(d *document.Document, m *Model) {
 	addTraffic(d, m.Sensors.GPUs)
 }
 
-// addTraffic says what the links of the GPUs carried, where that is known.
+// addTraffic adds a table of what the links of the GPUs carried, where that is known.
 func addTraffic(d *document.Document, gpus []sensors.GPU) {
 	t := &document.Table{Columns: []document.Column{
 		document.Left("GPU", 0),
@@ -97,11 +97,16 @@ func addTraffic(d *document.Document, gpus []sensors.GPU) {
 			of   *sensors.Traffic
 		}{{"PCIe", g.PCIe}, {"NVLink", g.NVLink}} {
 			if of := link.of; of != nil {
-				t.Row(fmt.Sprint(g.Index), link.name, Rate(of.Received), Rate(of.ReceivedPeak), Rate(of.Sent), Rate(of.SentPeak))
+				name := link.name
+				if of.AtMost {
+					name += ", at most"
+				}
+				t.Row(fmt.Sprint(g.Index), name, Rate(of.Received), Rate(of.ReceivedPeak), Rate(of.Sent), Rate(of.SentPeak))
 			}
 		}
 	}
-	t.Note = "By the driver's counters, of all programs: PCIe during 20 ms once a second, NVLink in averages of 5 s."
+	t.Note = "By the driver's counters, of all programs. NVIDIA: PCIe during 20 ms once a second, NVLink in averages of " +
+		"5 s. AMD: PCIe over a second, at most, because packets can be smaller than counted."
 	d.AddTable("What the links of the GPUs carried", t)
 }
 
@@ -152,10 +157,10 @@ func clockLines(g *sensors.GPU) (lines []string) {
 	return lines
 }
 
-// partsLine says what of a divided GPU is known, and what its parts hold.
+// partsLine describes what is known of a divided GPU, and what its parts hold.
 func partsLine(g *sensors.GPU) string {
 	text := fmt.Sprintf("GPU %d is divided (MIG): power, clocks and temperature are those of the whole GPU, with all its "+
-		"parts, and the driver gives no utilization.", g.Index)
+		"parts. The driver gives no utilization, so it is not known whether clocks were low while it worked.", g.Index)
 	for i := range g.Parts {
 		p := &g.Parts[i]
 		whose := ""

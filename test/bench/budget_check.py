@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a daemon with default settings adds to programs that make steps (testdata/steady.c on the simulated CUDA),
-measured from outside: watched and let go of in the order on, off, off, on, after the governor has settled. Beside it
+measured from outside: watched and released in the order on, off, off, on, after the governor has settled. Beside it
 what the daemon itself says. Root; scripts/build.sh and scripts/cudasim.sh first.
 
     sudo test/bench/budget_check.py [--rounds 8] [--only launches] [--settle 60]

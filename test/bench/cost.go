@@ -34,7 +34,7 @@ const (
 	costSlice     = 150 * time.Millisecond
 	costSettle    = 30 * time.Millisecond // after a source was switched, not counted
 	costWarm      = 1500 * time.Millisecond
-	costMaxSlices = 20   // times a slice
+	costMaxSlices = 20   // of one measurement
 	costBudget    = 0.02 // of the daemon's default
 )
 

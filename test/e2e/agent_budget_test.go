@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,17 +40,15 @@ func TestWindowsKeepTheBudget(t *testing.T) {
 		v := cudasim.Start(t, cudasim.Options{Env: []string{dear}}, script...)
 		d := startDaemon(t, v.PID, windows...)
 		d.waitAgent(v.PID, "running")
-		waitFor(t, "windows to become rarer", func() bool {
+		var a recording.Agent
+		// 25 ms each, of which all windows together may take 1.5%: every 1.7 s at least.
+		waitFor(t, "windows to become rarer, and the agent to say why", func() bool {
 			sleep(200)
 			gaps := d.gapsBetween(v.PID)
-			return len(gaps) > 0 && gaps[len(gaps)-1] > 1000
+			a = agentIn(d.fetch(v.PID), v.PID)
+			return len(gaps) > 0 && gaps[len(gaps)-1] > 1000 && strings.Contains(a.Detail, "(--overhead-budget)")
 		})
-		// 25 ms each, of which all windows together may take 1.5%: every 1.7 s at least.
-		a := agentIn(d.fetch(v.PID), v.PID)
 		t.Logf("%s; from window to window, ms: %v", a.Detail, d.gapsBetween(v.PID))
-		if !strings.Contains(a.Detail, "instead of 60ms every 200ms (--overhead-budget)") {
-			t.Errorf("the agent says nothing of the budget: %q", a.Detail)
-		}
 		d.stop()
 		unharmed(t, v)
 	})
@@ -59,8 +58,9 @@ func TestWindowsKeepTheBudget(t *testing.T) {
 		d := startDaemon(t, v.PID, append(windows, "--overhead-budget", "0")...)
 		d.waitAgent(v.PID, "running")
 		d.waitWindows(v.PID, 14) // after 16 in a row there is a pause, to see what they leave in memory
-		if a := agentIn(d.fetch(v.PID), v.PID); strings.Contains(a.Detail, "--overhead-budget") {
-			t.Errorf("the agent says %q, want nothing of a budget", a.Detail)
+		// Load makes gaps longer, so the shortest of the later ones decides.
+		if gaps := d.gapsBetween(v.PID); slices.Min(gaps[len(gaps)/2:]) > 1000 {
+			t.Errorf("windows became rarer without a budget: %v ms apart", gaps)
 		}
 		d.stop()
 		unharmed(t, v)

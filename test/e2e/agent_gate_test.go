@@ -39,7 +39,7 @@ func alwaysInside(t *testing.T) *cudasim.Victim {
 	)
 }
 
-// TestDetachOfThreadsThatAreAlwaysInside: they are kept out for a moment, too, when the process is let go of: its agent
+// TestDetachOfThreadsThatAreAlwaysInside: they are kept out for a moment, too, when the process is released: its agent
 // is not left to linger.
 func TestDetachOfThreadsThatAreAlwaysInside(t *testing.T) {
 	needs.Long(t)

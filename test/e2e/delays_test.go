@@ -270,6 +270,9 @@ func TestDelays(t *testing.T) {
 		})
 	}
 	if *serversFile != "" {
+		if all := len(plantedServers()); len(table.rows) != all {
+			t.Fatalf("%d of %d servers could be judged: no table is written", len(table.rows), all)
+		}
 		if err := os.WriteFile(*serversFile, []byte(table.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -162,7 +162,7 @@ func keep(t *testing.T, dir, node, address string) {
 	}
 }
 
-const fleetWorkerEnv = "JUDGES_TEST_KEEPER"
+const fleetWorkerEnv = "JUDGES_TEST_FLEET_WORKER"
 
 // TestMain is the process that keeps recordings where keep starts it.
 func TestMain(m *testing.M) {

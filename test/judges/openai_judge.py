@@ -28,6 +28,7 @@ def streamed(client, model, leave=0, **more):
             seen["tokens"].append(time.monotonic_ns())
         if part.usage:
             seen["input"], seen["output"] = part.usage.prompt_tokens, part.usage.completion_tokens
+            seen["counted"] = time.monotonic_ns()
         if leave and len(seen["tokens"]) == leave:
             stream.close()
             seen["end"] = "aborted"
@@ -47,6 +48,7 @@ async def together(url):
                 seen["tokens"].append(time.monotonic_ns())
             if part.usage:
                 seen["input"], seen["output"] = part.usage.prompt_tokens, part.usage.completion_tokens
+                seen["counted"] = time.monotonic_ns()
         return seen
 
     async with openai.AsyncOpenAI(base_url=url + "/v1", api_key="canary") as client:

@@ -63,7 +63,7 @@ function doubts(doc) {
             ),
           ),
         )
-      : h('p.dim', null, 'Nothing was lost that InferScope knows of.'),
+      : h('p.dim', null, 'No losses are known.'),
   );
 }
 

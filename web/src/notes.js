@@ -19,7 +19,7 @@ export function notes(doc, tracks) {
   }
   if (doc.hidden > 0)
     list.push(
-      `${doc.hidden === 1 ? 'One thread that neither' : `${count(doc.hidden)} threads that hardly`} ran or called CUDA ${doc.hidden === 1 ? 'is' : 'are'} left out.`,
+      `${doc.hidden === 1 ? 'One thread that hardly' : `${count(doc.hidden)} threads that hardly`} ran or called CUDA ${doc.hidden === 1 ? 'is' : 'are'} left out.`,
     );
   if (doc.spans.some((seen) => !whole(seen, doc.length))) list.push('Hatched: what the GPU did then was not recorded.');
   list.push(

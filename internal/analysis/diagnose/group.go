@@ -15,7 +15,7 @@ type group struct {
 	id      cause.ID
 	cost    uint64              // ns
 	steps   uint64              // how many
-	sure    [3]uint64           // ns, by Sureness
+	sure    [3]uint64           // ns, by gap.Confidence
 	inner   [cause.Count]uint64 // ns: what those did that were waited for
 	threads tally               // whose doing it was
 	waiters tally               // who would have launched

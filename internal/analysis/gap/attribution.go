@@ -161,7 +161,7 @@ func (d *attributor) resolve(w *walker) {
 // of calls. Those are found one at a time, when a step needs a sample that has no time yet.
 type threadSamples struct {
 	classSamples
-	attributed bool // byClass have samples
+	attributed bool // its classes have samples
 	sample     int  // into thread.samples: those before are looked at
 	op         int  // into thread.ops: where the last of them was
 }

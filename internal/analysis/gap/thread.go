@@ -20,7 +20,7 @@ type thread struct {
 	samples        []sample           // when the thread ran, by time
 	traced         []sample           // where it was from then on, by time: of imported recordings
 	stacks         *threads.Stacks    // of its waits
-	launchInterval uint64             // ns: see launchInterval
+	launchInterval uint64             // ns: see walker.launchInterval
 	captures       []capture          // by time; nil: none
 
 	// Where the last search ended: neighbouring gaps are neighbours here too.

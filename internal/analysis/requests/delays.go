@@ -87,7 +87,7 @@ const (
 	leastTail     = uint64(20e6) // ns
 	full          = 0.7          // share of the waits for a first token in which as many streams as ever had tokens
 	fewestHeld    = 5            // requests that waited so for most of the time to their first token
-	byChance      = 2.0          // how many times more often than others steps, or gaps, with prefills must be long
+	byChance      = 2.0          // steps with prefills must be long, and stalls end in one, so many times as often as others
 	mostlyPrefill = 0.5          // of the stalls
 )
 
@@ -320,10 +320,14 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 	d := &Delay{Cause: cause.PrefillBlocksDecode}
 	values := make([]uint64, len(list))
 	long := 0 // steps in which nobody had a first token
+	with := 0 // steps in which somebody had one while others decoded
 	for _, x := range steps {
 		length := x.to - x.from
 		if x.firsts == 0 && length >= stallFactor*q.P50 {
 			long++
+		}
+		if x.firsts > 0 && x.others > 0 {
+			with++
 		}
 		if x.firsts > 0 && x.others > 0 && length >= stallFactor*q.P50 {
 			d.Steps++
@@ -336,7 +340,7 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 		}
 	}
 	// An engine that waits for a CPU has long steps of both kinds.
-	if with := len(steps) - len(usual); float64(d.Steps*len(usual)) <= byChance*float64(long*with) {
+	if float64(d.Steps*len(usual)) <= byChance*float64(long*with) {
 		return nil
 	}
 	return d.sum(values)

@@ -31,7 +31,7 @@ type Quantiles struct {
 // Summary is what is known of the requests of a window. Times are as the server sees them: from its read of a request
 // to its writes of the answer, without the network and without what waits in the kernel for the server to read it.
 type Summary struct {
-	Watched  uint64 `json:"watched_ns"` // for so long of the window requests were watched: what is said per second is of it
+	Watched  uint64 `json:"watched_ns"` // of the window in which requests were watched; rates are of this time
 	Count    int    `json:"count"`      // read in the window, or ended in it
 	Ended    int    `json:"ended"`      // in the window; what follows is of these
 	Open     int    `json:"open"`       // at its end

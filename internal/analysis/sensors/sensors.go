@@ -16,7 +16,7 @@ type Summary struct {
 
 // GPU is one GPU over the window.
 type GPU struct {
-	Index   int    `json:"index"` // as nvidia-smi counts
+	Index   int    `json:"index"` // as nvidia-smi counts, or among AMD's cards
 	UUID    string `json:"uuid"`
 	Name    string `json:"name"`
 	Used    bool   `json:"used"` // by the target, as far as is known
@@ -43,7 +43,8 @@ type GPU struct {
 	// least.
 	Throttled bool `json:"throttled"`
 
-	// MIG says that the GPU is divided: the values are those of the whole GPU, without utilization.
+	// MIG says that the GPU is divided: the values are those of the whole GPU, without utilization, so that Busy, Throttle
+	// and Throttled are not known.
 	MIG   bool   `json:"mig"`
 	Parts []part `json:"parts,omitempty"` // by index
 
@@ -65,12 +66,13 @@ type part struct {
 	Used        bool   `json:"used"`               // by the target
 }
 
-// Traffic is what a kind of link carried, bytes a second, whoever's work it was.
+// Traffic is what a kind of link carried, bytes a second, of all programs together.
 type Traffic struct {
 	Received     uint64 `json:"received_bytes_per_s"` // average of the samples that know it
 	ReceivedPeak uint64 `json:"received_peak_bytes_per_s"`
 	Sent         uint64 `json:"sent_bytes_per_s"`
 	SentPeak     uint64 `json:"sent_peak_bytes_per_s"`
+	AtMost       bool   `json:"at_most,omitempty"` // the values are upper bounds
 }
 
 // Rates is how much the target does a second; 0 where that is not known.
@@ -109,9 +111,9 @@ const (
 
 // Summarize adds up the sensors of a recording; nil where there are none.
 func Summarize(rec *recording.Recording, rates Rates) *Summary {
-	byGPU := map[int][]recording.Sensor{}
+	byGPU := map[string][]recording.Sensor{} // by UUID: the GPUs of each vendor are counted from 0
 	for _, s := range rec.Meta.Sensors {
-		byGPU[s.GPU] = append(byGPU[s.GPU], s)
+		byGPU[s.UUID] = append(byGPU[s.UUID], s)
 	}
 	var xids []recording.Xid
 	if rec.Meta.Driver != nil {
@@ -137,7 +139,9 @@ func Summarize(rec *recording.Recording, rates Rates) *Summary {
 		}
 		out.GPUs = append(out.GPUs, g)
 	}
-	slices.SortFunc(out.GPUs, func(a, b GPU) int { return cmp.Compare(a.Index, b.Index) })
+	slices.SortFunc(out.GPUs, func(a, b GPU) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
+	})
 	return out
 }
 
@@ -253,6 +257,7 @@ func traffic(list []recording.Sensor, kind recording.Links, of func(*recording.S
 			continue
 		}
 		received, sent := of(&list[i])
+		t.AtMost = t.AtMost || kind == recording.PCIeLink && list[i].Links&recording.PCIeAtMost != 0
 		t.ReceivedPeak, t.SentPeak = max(t.ReceivedPeak, received), max(t.SentPeak, sent)
 		rx, tx = rx+float64(received), tx+float64(sent)
 		n++

@@ -110,3 +110,18 @@ func TestThrottled(t *testing.T) {
 		t.Errorf("idle: %+v", g)
 	}
 }
+
+// TestTwoVendors: GPU 2 of NVIDIA's and GPU 2 of AMD's are two, and AMD's traffic is an upper bound.
+func TestTwoVendors(t *testing.T) {
+	rec := record(func(i int, s *recording.Sensor) {
+		if i%2 == 1 {
+			s.UUID, s.Name, s.Power = "GPU-amd", recording.AMDName+"0x740f", 100_000
+			s.Links, s.PCIeRx = recording.PCIeLink|recording.PCIeAtMost, 5
+		}
+	})
+	s := sensors.Summarize(rec, sensors.Rates{})
+	if len(s.GPUs) != 2 || s.GPUs[0].Power != 400_000 || s.GPUs[1].Power != 100_000 || s.GPUs[0].PCIe != nil ||
+		!s.GPUs[1].PCIe.AtMost {
+		t.Errorf("%+v", s.GPUs)
+	}
+}

@@ -194,8 +194,7 @@ func (b *builder) thread(l *list) Thread {
 	return t
 }
 
-// arrive leaves out the time up to the last pause before the first event of a thread, of which nothing else is known
-// from before that: it can have been made in the pause.
+// arrive leaves out the time up to the last pause before a thread was first seen: it can have been made in the pause.
 func (m *maker) arrive(first uint64) {
 	last := -1
 	for i, p := range m.paused {
@@ -207,6 +206,7 @@ func (m *maker) arrive(first uint64) {
 		return
 	}
 	if at, ok := m.seen()[key{m.t.PID, m.t.TID}]; ok && at < m.paused[last].From {
+		m.arrive(at)
 		return
 	}
 	m.cover(m.paused[last].To, Absent, None, none)

@@ -322,9 +322,10 @@ func TestMadeInAPause(t *testing.T) {
 		before []event.Event
 		want   uint64 // ns of running
 	}{
-		"made in it": {nil, 100},
-		"sampled":    {[]event.Event{{TS: 1010, PID: 7, TID: 7, Kind: event.Sample}}, 500},
-		"another":    {[]event.Event{{TS: 1010, PID: 7, TID: 8, Kind: event.Sample}}, 100},
+		"made in it":      {nil, 100},
+		"sampled":         {[]event.Event{{TS: 1010, PID: 7, TID: 7, Kind: event.Sample}}, 500},
+		"sampled between": {[]event.Event{{TS: 1200, PID: 7, TID: 7, Kind: event.Sample}}, 400},
+		"another":         {[]event.Event{{TS: 1010, PID: 7, TID: 8, Kind: event.Sample}}, 100},
 	} {
 		rec := recordingOf(append(c.before, off(1600, 400, blocked, 202))...)
 		rec.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{

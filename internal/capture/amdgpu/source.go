@@ -149,7 +149,7 @@ func (s *Source) keep(one recording.Sensor, err error) {
 		return
 	}
 	if l, ok := s.links[one.GPU]; ok && one.TS <= l.at+linkAge {
-		one.Links, one.PCIeRx, one.PCIeTx = recording.PCIeLink, l.rx, l.tx
+		one.Links, one.PCIeRx, one.PCIeTx = recording.PCIeLink|recording.PCIeAtMost, l.rx, l.tx
 	}
 	if len(s.samples) >= maxSamples {
 		s.samples = slices.Clone(s.samples[maxSamples/4:])

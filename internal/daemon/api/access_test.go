@@ -146,8 +146,8 @@ func TestOneUserCannotUseUpTheRequestsOfOthers(t *testing.T) {
 	}
 }
 
-// TestPacesAreBounded: a user with 65,536 ids neither grows the daemon nor asks without end.
-func TestPacesAreBounded(t *testing.T) {
+// TestUserLimitsAreBounded: a user with 65,536 ids neither grows the daemon nor asks without end.
+func TestUserLimitsAreBounded(t *testing.T) {
 	p := newUserLimiter(2, 2, 1e9)
 	now := time.Unix(1000, 0)
 	taken := 0

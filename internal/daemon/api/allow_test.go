@@ -165,8 +165,8 @@ func TestChangesAreNoted(t *testing.T) {
 	}
 }
 
-// TestChangesArePaced: a user cannot flood the log, nor change targets without end.
-func TestChangesArePaced(t *testing.T) {
+// TestChangesAreLimited: a user cannot flood the log, nor change targets without end.
+func TestChangesAreLimited(t *testing.T) {
 	needs.Root(t, "it connects as other users")
 	limits := patient()
 	limits.Changes = 0.001

@@ -31,7 +31,7 @@ func describeSensors() sensorDescriptions {
 		ecc: d("gpu_ecc_uncorrected_errors_total",
 			"Memory errors that could not be corrected, since the driver was loaded."),
 		pcie: d("gpu_pcie_bytes_per_second",
-			"Bytes a second over PCIe, as the driver counts for 20 ms once a second.", "direction"),
+			"Bytes a second over PCIe: NVIDIA's driver counts for 20 ms of each second, AMD's all of it (an upper bound).", "direction"),
 		nvlink: d("gpu_nvlink_bytes_per_second",
 			"Bytes a second over all NVLinks of the GPU, average of five seconds.", "direction"),
 		xids: prometheus.NewDesc("inferscope_gpu_xid_errors_total",

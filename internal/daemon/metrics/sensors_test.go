@@ -55,7 +55,7 @@ inferscope_gpu_ecc_uncorrected_errors_total{gpu="2",uuid="GPU-c"} 0
 # TYPE inferscope_gpu_nvlink_bytes_per_second gauge
 inferscope_gpu_nvlink_bytes_per_second{direction="received",gpu="1",uuid="GPU-b"} 3e+09
 inferscope_gpu_nvlink_bytes_per_second{direction="sent",gpu="1",uuid="GPU-b"} 4e+09
-# HELP inferscope_gpu_pcie_bytes_per_second Bytes a second over PCIe, as the driver counts for 20 ms once a second.
+# HELP inferscope_gpu_pcie_bytes_per_second Bytes a second over PCIe: NVIDIA's driver counts for 20 ms of each second, AMD's all of it (an upper bound).
 # TYPE inferscope_gpu_pcie_bytes_per_second gauge
 inferscope_gpu_pcie_bytes_per_second{direction="received",gpu="0",uuid="GPU-a"} 1.2e+10
 inferscope_gpu_pcie_bytes_per_second{direction="sent",gpu="0",uuid="GPU-a"} 0

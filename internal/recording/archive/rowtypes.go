@@ -168,7 +168,7 @@ type pressureRow struct {
 
 type sensorRow struct {
 	TS                uint64 `isc:"time_ns"                doc:"CLOCK_MONOTONIC ns"`
-	GPU               int    `isc:"gpu"                    doc:"index, as nvidia-smi counts"`
+	GPU               int    `isc:"gpu"                    doc:"index, as nvidia-smi counts, or among AMD's cards"`
 	UUID              string `isc:"uuid"                   doc:"UUID of the GPU"`
 	Name              string `isc:"name"                   doc:"model"`
 	Power             uint64 `isc:"power_mw"               doc:"mW drawn"`
@@ -186,8 +186,8 @@ type sensorRow struct {
 
 	MIG bool `isc:"mig" doc:"the GPU is divided: the values are of the whole, without utilization"`
 
-	Links    recording.Links `isc:"links_known"           doc:"whose traffic is known, bits: 1 PCIe, 2 NVLink"`
-	PCIeRx   uint64          `isc:"pcie_rx_bytes_per_s"   doc:"received, counted for 20 ms once a second"`
+	Links    recording.Links `isc:"links_known"           doc:"whose traffic is known, bits: 1 PCIe, 2 NVLink; 4: PCIe at most"`
+	PCIeRx   uint64          `isc:"pcie_rx_bytes_per_s"   doc:"received, counted once a second: for 20 ms (NVIDIA)"`
 	PCIeTx   uint64          `isc:"pcie_tx_bytes_per_s"   doc:"sent, likewise"`
 	NVLinkRx uint64          `isc:"nvlink_rx_bytes_per_s" doc:"received over all links, average of 5 s"`
 	NVLinkTx uint64          `isc:"nvlink_tx_bytes_per_s" doc:"sent, likewise"`

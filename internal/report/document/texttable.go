@@ -13,7 +13,7 @@ const (
 	indent    = 2
 	separator = 2
 	minFirst  = 12 // columns are not cut below this
-	minWrap   = 30 // nor those of sentences below this
+	minWrap   = 30 // sentences are wrapped down to this before columns are cut
 )
 
 // table writes b in columns; where the line is too short, the columns that matter
@@ -27,7 +27,9 @@ func (t *textWriter) table(b *Table) {
 		widths[last] = max(min(widths[last], minWrap), widths[last]-max(0, over))
 	}
 	fitted.cut(widths, sum(widths)-(t.width-indent))
-	t.row(fitted, widths, titles(fitted.Columns), bold)
+	for _, line := range fitted.lines(titles(fitted.Columns), widths) {
+		t.row(fitted, widths, line, bold)
+	}
 	for _, r := range fitted.Rows {
 		for _, line := range fitted.lines(r, widths) {
 			t.row(fitted, widths, line, "")

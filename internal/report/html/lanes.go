@@ -12,8 +12,8 @@ import (
 )
 
 // Which threads a timeline has: a person cannot read more than maxThreads. Beyond the first fewThreads, one that calls
-// no CUDA is left out where it ran for less than leastRan of the time, as the threads of a server do that each serve one
-// request. The tables have all.
+// no CUDA is left out where it ran for less than leastRan of the time, such as the threads of a server that each serve
+// one request. The tables have all.
 const (
 	maxThreads = 96
 	fewThreads = 16

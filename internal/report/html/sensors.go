@@ -36,7 +36,9 @@ func readingsOf(m *recording.Meta) readings {
 			r.order = append(r.order, s.UUID)
 		}
 		r.samples[s.UUID] = append(r.samples[s.UUID], s)
-		uuids[s.GPU] = s.UUID
+		if !s.IsAMD() { // Xids are errors of NVIDIA's driver
+			uuids[s.GPU] = s.UUID
+		}
 	}
 	if m.Driver == nil {
 		return r
@@ -74,11 +76,15 @@ func (s *scene) addOtherReadings(r *readings) {
 	n := 0
 	for _, uuid := range r.order {
 		list := r.samples[uuid]
-		if len(list) == 0 || known && len(r.xids[uuid]) == 0 || n == maxSensorGPUs {
+		if len(list) == 0 || known && len(r.xids[uuid]) == 0 {
+			continue
+		}
+		if n == maxSensorGPUs {
+			s.addErrors(r.xids[uuid], fmt.Sprintf("GPU %d", list[0].GPU))
 			continue
 		}
 		n++
-		s.addReadings(r, uuid, fmt.Sprintf("GPU %d, by nvidia-smi: %s", list[0].GPU, format.Clean(list[0].Name)))
+		s.addReadings(r, uuid, fmt.Sprintf("Sensors of GPU %d: %s", list[0].GPU, format.Clean(list[0].Name)))
 	}
 	s.addErrors(r.lost, "Other GPUs")
 }
@@ -132,7 +138,7 @@ func (s *scene) sensorItems(list []recording.Sensor) (items []item) {
 	return items
 }
 
-// sensorText says what a sample holds, rounded, and the class of its colour. What the GPU does not tell is left out.
+// sensorText returns the rounded values of a sample and the class of its colour. What the GPU does not tell is left out.
 func sensorText(s *recording.Sensor) (text, class string) {
 	var parts []string
 	if s.Power > 0 {
@@ -153,7 +159,14 @@ func sensorText(s *recording.Sensor) (text, class string) {
 		rx, tx uint64
 	}{{recording.PCIeLink, "PCIe", s.PCIeRx, s.PCIeTx}, {recording.NVLink, "NVLink", s.NVLinkRx, s.NVLinkTx}} {
 		if s.Links&link.kind != 0 {
-			parts = append(parts, fmt.Sprintf("%s %s in, %s out GB/s", link.name, gigabytes(link.rx), gigabytes(link.tx)))
+			most := ""
+			if link.kind == recording.PCIeLink && s.Links&recording.PCIeAtMost != 0 {
+				most = "at most "
+			}
+			parts = append(
+				parts,
+				fmt.Sprintf("%s %s%s in, %s out GB/s", link.name, most, gigabytes(link.rx), gigabytes(link.tx)),
+			)
 		}
 	}
 	return strings.Join(parts, ", "), class

@@ -192,7 +192,7 @@ func (w *waker) result(a *analysis) Waker {
 	return out
 }
 
-// mainReason returns the reason of most of its own waits; of equals the first.
+// mostReason returns the reason of most of its own waits; of equals the first.
 func (w *waker) mostReason() threads.Reason {
 	best := threads.None
 	for r, ns := range w.reasons {

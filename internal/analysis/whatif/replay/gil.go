@@ -8,16 +8,16 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 )
 
-// Who waits for the lock of a Python interpreter (GIL) wakes up each 5 ms (sys.getswitchinterval) and waits on. Where the
-// lock has passed to another thread meanwhile it asks for nothing (take_gil in Python/ceval_gil.c): the wait is one, and
-// ends as soon as those before it have had the lock. Where it has not, its holder is made to let go: the holder would
-// have kept it, so that those 5 ms do not get shorter with what the holder does.
+// A thread that waits for the lock of a Python interpreter (GIL) wakes up each 5 ms (sys.getswitchinterval) and waits
+// on. Where the lock has passed to another thread meanwhile it asks for nothing (take_gil in Python/ceval_gil.c): the
+// wait is one, and ends as soon as those before it have had the lock. Where it has not, its holder is made to let go: the
+// holder would have kept it, so that those 5 ms do not get shorter with what the holder does.
 
 // mostAsking is for how long a thread runs at most between two waits that are one, ns.
 const mostAsking = 100_000
 
-// grant is the end of a wait for the lock: the place of its last interval among those of its thread, and the lane of the
-// thread that let go, and when.
+// grant is the end of a wait for the lock: the place of its last interval among those of its thread, and the lane of
+// the thread that let go, and when.
 type grant struct {
 	last, lane int32
 	at         uint64
@@ -29,7 +29,8 @@ func (w *writer) granted() (g grant, ok bool) {
 	for i := range w.intervals {
 		iv := &w.intervals[i]
 		switch {
-		case iv.State == threads.Runnable, iv.State == threads.Running && iv.Dur() <= mostAsking:
+		case iv.State == threads.Runnable && w.b.name.WakingUp(iv),
+			iv.State == threads.Running && iv.Dur() <= mostAsking:
 			continue
 		case iv.State != threads.Blocked || iv.From >= w.limit || !w.b.isGIL(iv):
 			return g, ok // it has had the lock since it looked last
