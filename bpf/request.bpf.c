@@ -4,11 +4,18 @@
 /*
  * What targets read from and write to sockets on which somebody sends them HTTP requests.
  *
- * The kernel calls sock_recv_length and sock_send_length (6.3) after each transfer of any socket, with the socket and
- * the number of bytes. Older kernels show the same where inet_recvmsg, inet_sendmsg and the like of IPv6 and of unix
- * sockets return, and where they cannot be probed (arm64), the returns of all system calls. Where the bytes lie in user memory is told by the registers of the system call that is under way.
- * So no system call pays for this but those on sockets, and those of processes that are not targets pay for one look
- * into a map. io_uring transfers outside of such a system call: it is counted, its bytes are not seen.
+ * There are three hooks for it; the first that the kernel has is used:
+ * 1. The tracepoints sock_recv_length and sock_send_length (6.3). The kernel calls them after each transfer of any
+ *    socket, with the socket and the number of bytes.
+ * 2. The returns of inet_recvmsg, inet_sendmsg and the like of IPv6 and of unix sockets.
+ * 3. The returns of all system calls, where those functions cannot be probed (older arm64).
+ * At 1 and 2, only system calls on sockets pay, and those of processes that are not targets pay for one look into a
+ * map. At 3, every system call of every process pays, so it is linked only while there is a target.
+ *
+ * The registers of the system call that is under way tell where the bytes lie in user memory. Of other ways to transfer
+ * on a socket that is followed, the bytes are not seen. 1 counts io_uring, sendmmsg and recvmmsg, and sendfile and
+ * splice to a socket since 6.5; 2 counts io_uring, sendmmsg and recvmmsg; 3 counts sendfile, sendmmsg and recvmmsg.
+ * What they do not count is missed.
  *
  * A socket is followed from the first read on that begins with an HTTP method, with the preface of HTTP/2, or with a
  * frame of HTTP/2 as clients send it. What is copied here is looked at in user space and forgotten: package request.
@@ -84,21 +91,20 @@ static __always_inline void note_strange(const struct endpoint *e, __u64 now)
 		s->until = now + REQUEST_STRANGE_NS;
 }
 
-static __always_inline int transferred(const struct endpoint *e, __u32 bytes, __u32 kind)
+/* A transfer of the process p, whose id is tgid. */
+static __always_inline int transferred(struct request_process *p, __u32 tgid, const struct endpoint *e, __u32 bytes,
+				       __u32 kind)
 {
-	__u64 now = bpf_ktime_get_ns(), cookie, *known, owner, word;
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	struct request_process *p = bpf_map_lookup_elem(&request_processes, &tgid);
+	__u64 now, cookie, *known, owner, word;
 	struct origin o = {};
 	struct buffers b;
 	__u32 flags = 0;
 	const __u16 family = e->family;
 	__u64 h2 = 0;
 
-	if (!p || request_off)
-		return 0;
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
+	now = bpf_ktime_get_ns();
 	if (family != AF_UNIX && is_strange(e, now) && !current_tls()) {
 		__sync_fetch_and_add(&p->strange, 1);
 		return 0;
@@ -174,13 +180,19 @@ static __always_inline int transferred(const struct endpoint *e, __u32 bytes, __
 /* A transfer on a socket that the verifier knows. */
 static __always_inline int transferred_on(struct sock *sk, __u32 bytes, __u32 kind)
 {
-	struct endpoint e = {
-		.sk = sk,
-		.family = ((struct sock___request *)sk)->__sk_common.skc_family,
-		.port = ((struct sock___request *)sk)->__sk_common.skc_num,
-	};
+	struct endpoint e = { .sk = sk };
+	struct request_process *p;
+	__u32 tgid;
 
-	return transferred(&e, bytes, kind);
+	if (request_off)
+		return 0;
+	tgid = bpf_get_current_pid_tgid() >> 32;
+	p = bpf_map_lookup_elem(&request_processes, &tgid);
+	if (!p)
+		return 0;
+	e.family = ((struct sock___request *)sk)->__sk_common.skc_family;
+	e.port = ((struct sock___request *)sk)->__sk_common.skc_num;
+	return transferred(p, tgid, &e, bytes, kind);
 }
 
 SEC("tp_btf/sock_recv_length")

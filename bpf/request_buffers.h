@@ -95,9 +95,9 @@ static __always_inline int is_preface(__u64 word)
 }
 
 /*
- * Whether a transfer begins with a frame of HTTP/2 as clients send it on a connection that is in use: 3 bytes of length,
- * type, flags, 4 bytes of stream. That is the header block of a request, a window's growth, or a ping. word has its first
- * 8 bytes; at is where they lie. The answers that a client reads begin so too: user space tells them apart.
+ * Whether a transfer begins with a frame of HTTP/2 as clients send it on a connection that is in use: 3 bytes of
+ * length, type, flags, 4 bytes of stream. That is the header block of a request, a window's growth, or a ping. word has
+ * its first 8 bytes; at is where they lie. The answers that a client reads begin so too: user space tells them apart.
  */
 static __always_inline int is_frame(__u64 word, __u64 at)
 {
@@ -139,8 +139,8 @@ static __always_inline int is_message(const __u8 *m)
 }
 
 /*
- * Whether these bytes may be frames of ZMTP (rfc.zeromq.org/spec/23) as the processes of an engine send them: a frame of
- * one byte that tells the type of a request, and another; or a message.
+ * Whether these bytes may be frames of ZMTP (rfc.zeromq.org/spec/23) as the processes of an engine send them: a frame
+ * of one byte that tells the type of a request, and another; or a message.
  */
 static __always_inline int is_engine(const struct buffers *b, __u32 bytes)
 {

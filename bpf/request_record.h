@@ -23,8 +23,8 @@ static __always_inline void fill(struct request_record *r, const struct origin *
 }
 
 /*
- * Records a transfer with limit bytes of its beginning. Vectors is constant: the verifier wants twice the room where the
- * bytes come from several buffers. Returns 0 where there is no room in the ring.
+ * Records a transfer with limit bytes of its beginning. Vectors is constant: the verifier wants twice the room where
+ * the bytes come from several buffers. Returns 0 where there is no room in the ring.
  */
 static __always_inline int record_head(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes,
 				       __u64 now, const __u32 *flags, const __u64 limit, const int vectors)
@@ -85,7 +85,7 @@ static __always_inline int record(const struct origin *o, const struct buffers *
 	return record_head(o, b, kind, bytes, now, flags, REQUEST_HEAD, 0);
 }
 
-/* A transfer of HTTP/2 that is recorded in pieces of one buffer each: every frame counts, not just the first and the last. */
+/* A transfer of HTTP/2 that is recorded in pieces of one buffer each: every frame counts, not just the outer ones. */
 struct pieces {
 	struct origin origin;
 	__u64 now;
@@ -130,8 +130,8 @@ static __always_inline int record_frame(struct pieces *p, __u64 from, __u32 n, _
 }
 
 /*
- * Records piece i. Returns 1 where there is none left. The verifier looks at a global function once, not at each turn of
- * the loop: bpf_loop needs Linux 5.17.
+ * Records piece i. Returns 1 where there is none left. The verifier looks at a global function once, not at each turn
+ * of the loop: bpf_loop needs Linux 5.17.
  */
 __noinline int request_piece(struct pieces *p, __u32 i)
 {

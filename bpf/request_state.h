@@ -93,8 +93,8 @@ enum request_kind {
 #define REQUEST_GAP 4  /* transfers of HTTP/1.1 before it were lost */
 
 /*
- * One transfer. Data follows, of a length that fits it: head bytes of its beginning come first; tail bytes of its end are
- * where the last REQUEST_TAIL bytes begin.
+ * One transfer. Data follows, of a length that fits it: head bytes of its beginning come first; tail bytes of its end
+ * are where the last REQUEST_TAIL bytes begin.
  */
 struct request_record {
 	__u64 ts;
@@ -113,7 +113,7 @@ struct request_record {
 enum request_count {
 	REQUEST_COUNT_TRANSFERS = 0, /* that were recorded */
 	REQUEST_COUNT_LOST = 1,	     /* the ring had no room */
-	REQUEST_COUNT_UNSEEN = 2,    /* by a system call whose buffers are not known: io_uring, sendfile, splice */
+	REQUEST_COUNT_UNSEEN = 2,    /* whose buffers are not known; request.bpf.c lists which the hooks count */
 	REQUEST_COUNT_LOOKS = 3,     /* transfers of targets on sockets that are not followed */
 	REQUEST_COUNTS = 4,
 };
@@ -123,7 +123,8 @@ struct request_process {
 	__u64 transfers;
 	__u64 looks;
 	__u64 calls; /* of OpenSSL */
-	__u64 strange; /* transfers on sockets that are passed over for a while, and system calls on none */
+	__u64 strange; /* transfers on sockets that are passed over for a while */
+	__u64 syscalls; /* returns that request_syscall saw and that are no transfer on a socket */
 };
 
 /* Allocated beforehand: Linux 5.15 warns of programs at uprobes with other hash maps. */

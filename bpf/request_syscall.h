@@ -3,9 +3,10 @@
 #define INFERSCOPE_REQUEST_SYSCALL_H
 
 /*
- * Transfers as the returns of system calls show them, for kernels without anything at sockets to attach to. The socket is
- * that of the call's descriptor. Helpers that take a socket do not take what was read out of the table of descriptors, so
- * TCP sockets are told apart by their addresses until they are closed, and unix sockets by their inodes.
+ * Transfers as the returns of system calls show them, for kernels without anything at sockets to attach to. The socket
+ * is that of the call's descriptor. Helpers that take a socket do not take what was read out of the table of
+ * descriptors, so TCP sockets are told apart by their addresses until they are closed, and unix sockets by their
+ * inodes.
  *
  * request_state.h and the function transferred come before.
  */
@@ -72,25 +73,28 @@ SEC("tp_btf/sys_exit")
 int request_syscall(__u64 *ctx)
 {
 	struct pt_regs *regs = (void *)ctx[0];
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32, kind = REQUEST_SENT;
+	__u32 tgid, kind = REQUEST_SENT;
 	struct request_process *p;
 	__s64 bytes = ctx[1];
 	struct endpoint e;
 
-	if (request_off || bytes <= 0 || bytes > 0x7fffffff)
+	if (request_off)
 		return 0;
+	tgid = bpf_get_current_pid_tgid() >> 32;
 	p = bpf_map_lookup_elem(&request_processes, &tgid);
 	if (!p)
 		return 0;
+	if (bytes <= 0 || bytes > 0x7fffffff)
+		goto other;
 	switch ((int)SYSCALL(regs)) {
 	case SYS_RECVFROM:
 		if (ARG4(regs) & MSG_PEEK)
-			return 0;
+			goto other;
 		kind = REQUEST_RECEIVED;
 		break;
 	case SYS_RECVMSG:
 		if (ARG3(regs) & MSG_PEEK)
-			return 0;
+			goto other;
 		kind = REQUEST_RECEIVED;
 		break;
 	case SYS_READ:
@@ -106,14 +110,14 @@ int request_syscall(__u64 *ctx)
 	case SYS_SENDFILE:
 		break;
 	default:
-		__sync_fetch_and_add(&p->strange, 1);
-		return 0;
+		goto other;
 	}
-	if (!find_endpoint(&e, FD(regs))) {
-		__sync_fetch_and_add(&p->strange, 1);
-		return 0;
-	}
-	return transferred(&e, bytes, kind);
+	if (find_endpoint(&e, FD(regs)))
+		return transferred(p, tgid, &e, bytes, kind);
+other:
+	/* It costs the target, too. */
+	__sync_fetch_and_add(&p->syscalls, 1);
+	return 0;
 }
 
 #endif

@@ -56,6 +56,7 @@ type RequestRequestProcess struct {
 	Looks     uint64
 	Calls     uint64
 	Strange   uint64
+	Syscalls  uint64
 }
 
 type RequestRequestRecord struct {

@@ -49,7 +49,8 @@ var uses = map[feature.Name]use{
 	},
 	feature.SocketLength: {
 		stateLimited,
-		"HTTP requests cost a little more: the returns of socket functions are probed, or those of all system calls",
+		"HTTP requests cost more, by how much is not measured: the returns of socket functions are probed, or those of " +
+			"all system calls while a process is followed",
 		"use Linux 6.3 or newer",
 	},
 }

@@ -102,6 +102,7 @@ func (s *Source) Forget(p *proc.Process) {
 		s.spent.Transfers, s.spent.Looks = s.spent.Transfers+gone.Transfers, s.spent.Looks+gone.Looks
 		s.spent.Calls += gone.Calls
 		s.spent.Strange += gone.Strange
+		s.spent.Syscalls += gone.Syscalls
 		if known != nil {
 			s.spentTLS += gone.Calls * known.tlsCall()
 		}
