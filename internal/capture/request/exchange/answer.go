@@ -13,7 +13,7 @@ type TokenSource string
 // The sources of token counts, from none to the best.
 const (
 	tokensUnknown TokenSource = ""
-	Chunks        TokenSource = "chunks"  // counted: parts of a streamed answer that carry content; a lower bound of tokens
+	Chunks        TokenSource = "chunks"  // counted: parts of a streamed answer with content; a lower bound of tokens
 	Timings       TokenSource = "timings" // llama.cpp's and Ollama's own account
 	Usage         TokenSource = "usage"   // the account in the answer
 	maxField                  = 128
@@ -53,8 +53,8 @@ func (x *Exchange) frame(b []byte) (content bool) {
 	return content
 }
 
-// isGenerated reports whether a part of this type carries what a model has generated: Anthropic, and OpenAI's responses,
-// whose deltas are of texts, reasoning, refusals and arguments of calls.
+// isGenerated reports whether a part of this type carries what a model has generated: Anthropic, and OpenAI's
+// responses, whose deltas are of texts, reasoning, refusals and arguments of calls.
 func isGenerated(kind []byte) bool {
 	return string(kind) == "content_block_delta" ||
 		bytes.HasPrefix(kind, []byte("response.")) && bytes.HasSuffix(kind, []byte(".delta"))
