@@ -1,6 +1,35 @@
 package request
 
-import "time"
+import (
+	"time"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/inferscope/inferscope/bpf"
+)
+
+// LacksHooks is lacksHooks.
+var LacksHooks = lacksHooks
+
+// SyscallLinks returns how many links the kernel has of the program at the returns of system calls.
+func (s *Source) SyscallLinks() (n int, err error) {
+	info, err := s.programs.coll.Programs[bpf.RequestProgRequestSyscall].Info()
+	if err != nil {
+		return 0, err
+	}
+	id, _ := info.ID()
+	var it link.Iterator
+	defer it.Close()
+	for it.Next() {
+		if i, err := it.Link.Info(); err == nil && i.Program == id {
+			n++
+		}
+	}
+	return n, it.Err()
+}
+
+// Syscalls returns how many system calls of a process were seen that are no transfers.
+func (s *Source) Syscalls(pid uint32) uint64 { return s.programs.counted(pid).Syscalls }
 
 // TapDetail returns what the state of the source says of engines once there is a request.
 func (s *Source) TapDetail() string {

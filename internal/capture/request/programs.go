@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/ring"
@@ -20,6 +21,14 @@ type programs struct {
 	links  []link.Link
 	reader *ring.Records // nil: closed
 
+	hooks     hooks // those in use
+	first     bool  // these are the first of those that were tried
+	lacksIPv6 bool  // functions of IPv6 that the hooks have are not in the kernel's BTF
+
+	following map[uint32]struct{} // pids
+	off       bool
+	onDemand  link.Link // of hooks.onDemand; nil: not linked
+
 	generation uint32 // of probes of OpenSSL
 }
 
@@ -28,6 +37,8 @@ type hooks struct {
 	name     string
 	programs []string
 	optional []string // of IPv6, which the kernel may lack
+	onDemand string   // the program that costs all processes and is linked only while requests of some are recorded
+	misses   string   // ways to transfer that are neither seen nor counted
 }
 
 // allHooks are those that can take the place of each other, the cheapest first.
@@ -44,10 +55,13 @@ var allHooks = []hooks{
 			bpf.RequestProgRequestState,
 		},
 		optional: []string{bpf.RequestProgRequestInet6Recvmsg, bpf.RequestProgRequestInet6Sendmsg},
+		misses:   "sendfile and splice",
 	},
 	{
 		name:     "the returns of system calls",
 		programs: []string{bpf.RequestProgRequestSyscall, bpf.RequestProgRequestStateSyscall},
+		onDemand: bpf.RequestProgRequestSyscall,
+		misses:   "splice and io_uring",
 	},
 }
 
@@ -60,11 +74,40 @@ func load(mode uprobe.Mode) (*programs, error) {
 	for _, h := range usedHooks {
 		p, err := h.load(mode)
 		if err == nil {
+			p.first = h.name == allHooks[0].name
 			return p, nil
 		}
 		errs = append(errs, fmt.Errorf("by %s: %w", h.name, err))
+		if !lacksHooks(err) {
+			break
+		}
 	}
 	return nil, fmt.Errorf("load the programs for requests: %w", errors.Join(errs...))
+}
+
+// errnoNotSupported is ENOTSUPP, which the kernel returns where it has no trampolines. Package unix does not have it.
+const errnoNotSupported = unix.Errno(524)
+
+// lacksHooks reports whether err is that of a kernel that lacks hooks or does not allow them. Others may do there.
+// Any other error, like EACCES of the verifier, is a fault that the next hooks would only hide.
+func lacksHooks(err error) bool {
+	return slices.ContainsFunc([]error{
+		ebpf.ErrNotSupported, btf.ErrNotFound,
+		unix.ENOENT, unix.EPERM, unix.EOPNOTSUPP, errnoNotSupported,
+	}, func(target error) bool { return errors.Is(err, target) })
+}
+
+// describe returns what differs from the first hooks; "": nothing.
+func (p *programs) describe() string {
+	if p.first {
+		return ""
+	}
+	text := fmt.Sprintf("sockets are observed by %s: transfers by %s are neither seen nor counted",
+		p.hooks.name, p.hooks.misses)
+	if p.lacksIPv6 {
+		text += ", and requests over IPv6 are not seen because the kernel has IPv6 as a module or not at all"
+	}
+	return text
 }
 
 // spec returns what to load: the programs of h, and those that all hooks need.
@@ -114,14 +157,17 @@ func (h hooks) load(mode uprobe.Mode) (*programs, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &programs{coll: coll}
+	p := &programs{coll: coll, hooks: h, following: map[uint32]struct{}{}}
+	for _, name := range h.optional {
+		p.lacksIPv6 = p.lacksIPv6 || coll.Programs[name] == nil
+	}
 	if p.reader, err = ring.OpenRecords(coll.Maps[bpf.RequestMapRequestRecords]); err != nil {
 		coll.Close()
 		return nil, fmt.Errorf("map the ring of requests: %w", err)
 	}
 	for name, program := range coll.Programs {
-		if program.Type() != ebpf.Tracing {
-			continue // tls puts them on
+		if program.Type() != ebpf.Tracing || name == h.onDemand {
+			continue // tls puts them on, and relink does
 		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
@@ -133,7 +179,7 @@ func (h hooks) load(mode uprobe.Mode) (*programs, error) {
 }
 
 func (p *programs) close() error {
-	var errs []error
+	errs := []error{p.unlink()}
 	for _, l := range p.links {
 		errs = append(errs, l.Close())
 	}
@@ -148,19 +194,49 @@ func (p *programs) close() error {
 func (p *programs) follow(pid uint32) error {
 	var known bpf.RequestRequestProcess
 	processes := p.coll.Maps[bpf.RequestMapRequestProcesses]
-	if processes.Lookup(pid, &known) == nil {
-		return nil
+	if processes.Lookup(pid, &known) != nil {
+		if err := processes.Put(pid, known); err != nil {
+			return fmt.Errorf("note that requests of pid %d are followed: %w", pid, err)
+		}
 	}
-	if err := processes.Put(pid, known); err != nil {
-		return fmt.Errorf("note that requests of pid %d are followed: %w", pid, err)
-	}
-	return nil
+	p.following[pid] = struct{}{}
+	return p.relink()
 }
 
 // forget returns what was counted of a process.
-func (p *programs) forget(pid uint32) (counted bpf.RequestRequestProcess) {
+func (p *programs) forget(pid uint32) (counted bpf.RequestRequestProcess, err error) {
 	_ = p.coll.Maps[bpf.RequestMapRequestProcesses].LookupAndDelete(pid, &counted) // it may not be there
-	return counted
+	delete(p.following, pid)
+	return counted, p.relink()
+}
+
+// relink links the program that is linked on demand, or takes its link away.
+func (p *programs) relink() error {
+	if p.off || len(p.following) == 0 {
+		return p.unlink()
+	}
+	name := p.hooks.onDemand
+	if name == "" || p.onDemand != nil {
+		return nil
+	}
+	l, err := link.AttachTracing(link.TracingOptions{Program: p.coll.Programs[name]})
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", name, err)
+	}
+	p.onDemand = l
+	return nil
+}
+
+func (p *programs) unlink() error {
+	if p.onDemand == nil {
+		return nil
+	}
+	err := p.onDemand.Close()
+	p.onDemand = nil
+	if err != nil {
+		return fmt.Errorf("detach %s: %w", p.hooks.onDemand, err)
+	}
+	return nil
 }
 
 func (p *programs) counted(pid uint32) (counted bpf.RequestRequestProcess) {
@@ -204,12 +280,19 @@ func (p *programs) cut(id connID) bool {
 }
 
 func (p *programs) setOff(off bool) error {
+	before := p.off
+	p.off = off
+	if err := p.relink(); err != nil {
+		p.off = before
+		return err
+	}
 	v := uint32(0)
 	if off {
 		v = 1
 	}
 	if err := p.coll.Variables[bpf.RequestVarRequestOff].Set(v); err != nil {
-		return fmt.Errorf("switch the recording of requests: %w", err)
+		p.off = before
+		return errors.Join(fmt.Errorf("switch the recording of requests: %w", err), p.relink())
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -98,7 +99,7 @@ func (s *Source) Forget(p *proc.Process) {
 		again = again || id.PID == p.PID
 	}
 	if !again && !s.closed {
-		gone := s.programs.forget(p.PID)
+		gone, _ := s.programs.forget(p.PID) // at worst a program stays linked, which records nothing
 		s.spent.Transfers, s.spent.Looks = s.spent.Transfers+gone.Transfers, s.spent.Looks+gone.Looks
 		s.spent.Calls += gone.Calls
 		s.spent.Strange += gone.Strange
@@ -195,6 +196,9 @@ func (s *Source) State() recording.Source {
 		state.Detail = cmp.Or(state.Detail, levels[s.level].Name)
 	case levelOff:
 		state.State, state.Detail = "off", levels[s.level].Name
+	}
+	if hooks := s.programs.describe(); hooks != "" {
+		state.Detail = strings.TrimPrefix(state.Detail+"; "+hooks, "; ")
 	}
 	return state
 }
