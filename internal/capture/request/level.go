@@ -28,8 +28,8 @@ var levels = []overhead.Level{
 // that is probed.
 //
 // syscallNS is for the return of a system call that is no transfer, which only the last hooks see. It is an estimate on
-// the safe side, for the program and the slower way out of the kernel. It is not measured on a kernel that needs these
-// hooks.
+// the safe side, for the program and the slower way out of the kernel: getpgid took 120 ns longer in a virtual machine
+// with Linux 6.18 on x86-64. It is not measured on a kernel that needs these hooks.
 const (
 	transferNS   = 1100
 	lookNS       = 250
