@@ -96,9 +96,15 @@ func (f *facts) over(from, to, left, held, records uint64) {
 	f.last.from, f.last.to, f.last.held = f.began, to+left, held
 	entered := from - min(from, f.began)
 	f.began = 0
-	if length := to - from; length <= longestOn && entered <= longestOn && len(f.loads) < maxSpans {
-		recorded := min(length, min(records, length/recordTime+1)*recordTime)
-		f.loads = append(f.loads, load{min(entered, longestEntry) + held, recorded, length})
+	length := to - from
+	if length > uint64(maxPeriod) || entered > longestOn {
+		return
+	}
+	recorded := min(length, min(records, length/recordTime+1)*recordTime)
+	l := load{min(entered, longestEntry) + held, recorded, length}
+	f.last.predicted = l.total()
+	if len(f.loads) < maxSpans {
+		f.loads = append(f.loads, l)
 	}
 }
 

@@ -13,6 +13,8 @@ type span struct {
 	from, to uint64 // subscribe to the end of the way out
 	next     uint64 // beginning of the span after it
 	held     uint64 // for which a thread of the process itself worked on the way out
+	// predicted is what the window is predicted to have cost (load).
+	predicted uint64
 }
 
 // Of the judgement of a span.
@@ -23,7 +25,7 @@ const (
 	fewest     = 40            // calls without which a baseline says nothing
 	maxSamples = 24            // windows that are remembered
 	minSamples = 6             // windows before anything is said
-	longestOn  = 3_000_000_000 // ns: a longer span is that of an idle process, or no window
+	longestOn  = 3_000_000_000 // ns: a longer span is not compared with calls around it
 	// recordTime is what a record of the GPU takes of the process's time, ns. Windows of llama-server took 71 ± 8 ms with
 	// 34,657 kernels of graphs and 71 ± 12 ms with 28,557 launched ones, 13 ms of that to enter and leave (H200, CUPTI
 	// 13.0, test/gpu/server_cost.py).
@@ -40,6 +42,8 @@ type load struct {
 	length   uint64
 }
 
+func (l load) total() uint64 { return l.fixed + l.recorded }
+
 // meter measures what a window costs its process: the time that a process lost in a span
 // is the span less what its calls would have taken at the pace around it. One window says
 // little, since programs do not get on evenly; the middle of many does, and their spread says
@@ -47,8 +51,12 @@ type load struct {
 // agent, and is a lower bound that needs no pace. Until enough windows were compared, the cost is
 // predicted from that, from the way in, and from how much was recorded.
 type meter struct {
-	lost  []float64 // ns by window, the latest last; below 0 where the process was faster in it
-	held  []float64 // ns by window
+	lost []float64 // ns by window, the latest last; below 0 where the process was faster in it
+	held []float64 // ns by window
+	// predicted is what the windows of lost were predicted to cost, ns. Windows that were not compared are in the lists
+	// below only.
+	predicted []float64
+
 	fixed []float64 // ns by window, predicted
 	whole []float64 // likewise, with its records
 	rates []float64 // likewise, of its records, for each ns that it was open
@@ -57,7 +65,7 @@ type meter struct {
 // predict notes what a window that has just ended is predicted to have cost.
 func (m *meter) predict(l load) {
 	m.fixed = keepLast(m.fixed, float64(l.fixed))
-	m.whole = keepLast(m.whole, float64(l.fixed+l.recorded))
+	m.whole = keepLast(m.whole, float64(l.total()))
 	m.rates = keepLast(m.rates, float64(l.recorded)/float64(max(1, l.length)))
 }
 
@@ -76,6 +84,7 @@ func (m *meter) add(s span, p *pace) {
 	}
 	each := float64(since+until) / float64(before+after)
 	m.lost = keepLast(m.lost, float64(length)-float64(n)*each)
+	m.predicted = keepLast(m.predicted, float64(s.predicted))
 }
 
 func keepLast(list []float64, v float64) []float64 {
@@ -113,7 +122,8 @@ func (m *meter) cost(within time.Duration) cost {
 	}
 	held, _ := middle(m.held)
 	measured := max(held, lost)
-	scale := measured / max(1, predicted)
+	compared, _ := middle(m.predicted)
+	scale := measured / max(1, compared)
 	return cost{
 		window: time.Duration(measured), last: time.Duration(scale * float64(c.last)),
 		fixed: time.Duration(scale * float64(c.fixed)), rate: scale * c.rate,

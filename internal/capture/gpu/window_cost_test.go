@@ -36,12 +36,15 @@ func (g program) run(n int) *meter {
 			p.note(uint64(t))
 		}
 		t += g.held
-		s := span{from: uint64(opened) - 5e6, to: uint64(opened + on + g.held), held: uint64(g.held)}
+		l := load{fixed: uint64(g.held) + 2e6, length: on}
+		s := span{
+			from: uint64(opened) - 5e6, to: uint64(opened + on + g.held), held: uint64(g.held), predicted: l.total(),
+		}
 		if i > 0 {
 			s.before, spans[i-1].next = spans[i-1].to, s.from
 		}
 		spans = append(spans, s)
-		m.predict(load{fixed: uint64(g.held) + 2e6, length: on})
+		m.predict(l)
 		if i > 0 {
 			m.add(spans[i-1], p)
 		}
@@ -214,6 +217,67 @@ func TestFirstWindowIsPredicted(t *testing.T) {
 			t.Errorf("status says %q", text)
 		}
 		delete(s.sessions, q.process.ID())
+	}
+}
+
+// TestLongWindowsAreWeighed: windows of more than three seconds are predicted, though none is compared with the calls
+// around it.
+func TestLongWindowsAreWeighed(t *testing.T) {
+	const began, entered, exit = uint64(1000e9), uint64(10e6), uint64(3e6)
+	for length, want := range map[uint64]int{200e6: 1, 5e9: 1, uint64(maxPeriod): 1, uint64(maxPeriod) + 1: 0} {
+		f := newFacts(7)
+		f.open(began, entered)
+		f.over(began, began+length, exit, exit, 100_000)
+		_, loads := f.takeSpans()
+		if len(loads) != want {
+			t.Errorf("a window of %d ns gives %d loads, want %d", length, len(loads), want)
+		}
+		if want == 1 && loads[0] != (load{entered + exit, 100_000 * recordTime, length}) {
+			t.Errorf("a window of %d ns is predicted to take %+v", length, loads[0])
+		}
+	}
+	s := newTestSource(t, Options{On: 5 * time.Second, Period: 10 * time.Second, Budget: DefaultBudget})
+	windows, costs := agentOf{0, 173, 1}.run(t, s, 600)
+	length := func(w span) time.Duration { return time.Duration(w.to - w.from) }
+	if longest := length(windows[1]); longest < 5*time.Second {
+		t.Errorf("a window of an idle program lasts %v, want the 5 s that were asked for", longest)
+	}
+	last := len(windows) - 1
+	if l := length(windows[last]); l > time.Second {
+		t.Errorf("the last window of a busy program lasts %v", l)
+	}
+	if share := costs[last] / 10e9; share > DefaultBudget {
+		t.Errorf("the last window takes %.1f%% of its period", 100*share)
+	}
+}
+
+// TestMeasuredIsComparedWithItsOwnPrediction: what short windows were measured to take says how good predictions are,
+// not what long ones take that nobody measured.
+func TestMeasuredIsComparedWithItsOwnPrediction(t *testing.T) {
+	m, p := &meter{}, &pace{}
+	calls := uint64(900e9)
+	callsUntil := func(end, each uint64) {
+		for ; calls < end; calls += each {
+			p.note(calls)
+		}
+	}
+	var last span
+	for i := range uint64(2 * minSamples) {
+		from := 1000e9 + i*2e9
+		callsUntil(from, 1e6)
+		callsUntil(from+100e6, 2e6)
+		s := span{before: last.to, from: from, to: from + 100e6, predicted: 50e6}
+		last.next = from
+		m.add(last, p)
+		m.predict(load{fixed: 10e6, recorded: 40e6, length: 100e6})
+		last = s
+	}
+	for range maxSamples {
+		m.predict(load{fixed: 10e6, recorded: 1e9, length: 5e9})
+	}
+	c := m.cost(10 * time.Millisecond)
+	if want := 1010 * time.Millisecond; !c.known || (c.last-want).Abs() > want/5 {
+		t.Errorf("a long window takes %v (%+v), want about %v", c.last, c, want)
 	}
 }
 
