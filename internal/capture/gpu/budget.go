@@ -63,10 +63,10 @@ func (o *Options) affordableOn(c cost) time.Duration {
 	switch {
 	case rest <= 0:
 		return o.firstOn()
-	case c.rate*float64(o.On) <= rest:
+	case c.mostRate*float64(o.On) <= rest:
 		return o.On
 	}
-	return max(time.Duration(rest/c.rate), o.firstOn())
+	return max(time.Duration(rest/c.mostRate), o.firstOn())
 }
 
 // firstOn is how long a window is of which nothing is known.
@@ -85,7 +85,7 @@ func (s *Source) spending(q *session) string {
 	if s.opts.Budget == 0 || q.mode != modeWindows || c.seen == 0 {
 		return ""
 	}
-	window := c.next(on)
+	window := c.typical(on)
 	share := 100 * float64(window) / float64(period)
 	took := fmt.Sprintf(
 		"a window takes %s of this program's time, windows together %.1f%%",

@@ -53,11 +53,16 @@ func (s *Source) WindowCost(pids []uint32) recording.Cost {
 
 // by returns the cost of windows as a share of a process's time.
 func (c cost) by(t times) recording.Cost {
-	share, half := float64(c.next(time.Duration(t.on)))/float64(t.period), 2*float64(c.doubt)/float64(t.period)
+	typical := float64(c.typical(time.Duration(t.on)))
+	share := typical / float64(t.period)
 	if !c.known {
 		return recording.Cost{
 			Share: share, Low: share / predictedWithin, High: share * predictedWithin, Basis: recording.CostPredicted,
 		}
+	}
+	half := 2 * float64(c.doubt) / float64(t.period)
+	if c.window > 0 { // it was measured with windows of other lengths
+		half *= typical / float64(c.window)
 	}
 	return recording.Cost{Share: share, Low: share - half, High: share + half, Basis: recording.CostMeasured}
 }

@@ -25,6 +25,7 @@ const (
 	fewest     = 40            // calls without which a baseline says nothing
 	maxSamples = 24            // windows that are remembered
 	minSamples = 6             // windows before anything is said
+	maxScale   = 10            // measured cost by predicted cost: beyond that a prediction is not scaled
 	longestOn  = 3_000_000_000 // ns: a longer span is not compared with calls around it
 	// recordTime is what a record of the GPU takes of the process's time, ns. Windows of llama-server took 71 ± 8 ms with
 	// 34,657 kernels of graphs and 71 ± 12 ms with 28,557 launched ones, 13 ms of that to enter and leave (H200, CUPTI
@@ -97,12 +98,15 @@ func keepLast(list []float64, v float64) []float64 {
 // cost is what is known of what a window costs.
 type cost struct {
 	window time.Duration // of the process's time, for each window so far
-	last   time.Duration // for the last one
-	fixed  time.Duration // for the next one, whatever its length,
-	rate   float64       // and of its length, as it was in the last one or is as a rule, whichever is more
 	doubt  time.Duration // standard error of window, where it is a measurement
+	fixed  time.Duration // for each window, whatever its length,
+	rate   float64       // and of its length
 	seen   int           // windows that it rests on
 	known  bool          // window is a measurement; else it is predicted
+
+	// The worst case that the next window is planned for.
+	last     time.Duration // for the last one
+	mostRate float64       // rate, or that of the last one, whichever is more
 }
 
 // cost returns what a window takes of the process's time. within is how well it must be
@@ -114,7 +118,7 @@ func (m *meter) cost(within time.Duration) cost {
 		fixed, _ := middle(m.fixed)
 		rate, _ := middle(m.rates)
 		c.last = time.Duration(m.whole[c.seen-1])
-		c.fixed, c.rate = time.Duration(fixed), max(rate, m.rates[c.seen-1])
+		c.fixed, c.rate, c.mostRate = time.Duration(fixed), rate, max(rate, m.rates[c.seen-1])
 	}
 	lost, doubt := middle(m.lost)
 	if len(m.lost) < minSamples || doubt > float64(within) && doubt > lost/5 {
@@ -123,17 +127,20 @@ func (m *meter) cost(within time.Duration) cost {
 	held, _ := middle(m.held)
 	measured := max(held, lost)
 	compared, _ := middle(m.predicted)
-	scale := measured / max(1, compared)
-	return cost{
-		window: time.Duration(measured), last: time.Duration(scale * float64(c.last)),
-		fixed: time.Duration(scale * float64(c.fixed)), rate: scale * c.rate,
-		doubt: time.Duration(doubt), seen: len(m.lost), known: true,
+	c.window, c.doubt, c.seen, c.known = time.Duration(measured), time.Duration(doubt), len(m.lost), true
+	if compared < measured/maxScale { // the prediction explains nothing of it
+		c.fixed, c.last = c.window, max(c.window, c.last)
+		return c
 	}
+	scale := measured / max(1, compared)
+	c.fixed, c.last = time.Duration(scale*float64(c.fixed)), time.Duration(scale*float64(c.last))
+	c.rate, c.mostRate = scale*c.rate, scale*c.mostRate
+	return c
 }
 
-// next returns what the last window took or one of a length will, whichever is more.
-func (c cost) next(on time.Duration) time.Duration {
-	return max(c.last, c.fixed+time.Duration(c.rate*float64(on)))
+// typical returns what a window of a length takes as a rule.
+func (c cost) typical(on time.Duration) time.Duration {
+	return c.fixed + time.Duration(c.rate*float64(on))
 }
 
 // middle returns the mean of a list without its largest and smallest eighths, and its standard
