@@ -41,7 +41,7 @@ const (
 type Options struct {
 	Rules Rules
 	Log   *zap.Logger
-	// Polled reports that no new mappings are told of, so that all processes are looked at more often.
+	// Polled is set if new mappings are not reported: all processes are looked at more often then.
 	Polled bool
 	// Known reports whether a process is watched already, or was and is not to be any more.
 	Known func(pid uint32) bool

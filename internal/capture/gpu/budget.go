@@ -101,12 +101,16 @@ func (s *Source) spending(q *session) string {
 	}
 	switch allowed := 100 * s.opts.allowed(); {
 	case period >= mostStretch*s.opts.Period && share > allowed*(1+worthwhile):
+		hint := "--gpu off"
+		if shortest := s.opts.firstOn(); shortest > minOn { // windows are not made shorter than that by themselves
+			hint = fmt.Sprintf("--gpu-window below %s, or %s", shortest, hint)
+		}
 		return fmt.Sprintf(
-			"%s: more than the %.2g%% that they may (--overhead-budget), though they come only every %s: choose "+
-				"--gpu-window shorter, or --gpu off",
+			"%s: more than the %.2g%% that they may (--overhead-budget), though they come only every %s: choose %s",
 			took,
 			allowed,
 			rounded(period),
+			hint,
 		)
 	case period > s.opts.Period || on < s.opts.On:
 		return fmt.Sprintf(

@@ -16,8 +16,8 @@ const (
 // worthwhile is the change of a period below which it is left as it is.
 const worthwhile = 0.1
 
-// limiter decides how far apart the windows of one process begin: as far as was asked for, as each limit wants, and as
-// it takes to measure what they leave. Nothing else changes that.
+// limiter decides how far apart the windows of one process begin, and how long they are. They are as far apart as was
+// asked for, as each limit wants, and as it takes to measure what they leave; they are as long as their cost allows.
 type limiter struct {
 	least [limits]time.Duration // 0: as they like
 	rests bool                  // gaps are long enough to measure what windows leave (restPeriod)

@@ -102,8 +102,11 @@ type Options struct {
 	Deadline time.Duration // how long an agent waits to leave CUPTI in the good way; 0: defaultDeadline
 	Inject   injector      // nil: no agent is injected or used (--no-inject)
 	Build    [20]byte      // build id of the agent that Inject brings; zero: any is taken
-	Budget   float64       // share of a process's time that recording may take, 0 to 1: windows become rarer where they take more; 0: they stay
-	Watch    time.Duration // how long calls of a process are watched before the first window; 0: not at all (see launchers)
+	// Budget is the share of a process's time that recording may take, 0 to 1: windows become shorter and rarer where
+	// they take more; 0: they stay.
+	Budget float64
+	// Watch is how long calls of a process are watched before the first window; 0: not at all (see launchers).
+	Watch time.Duration
 	// MinAge is how long a process has lived before an agent is injected: to load one costs more CPU time than all
 	// the rest, and a program that ends at once has no window. Until then its launches are probed.
 	MinAge time.Duration

@@ -305,6 +305,23 @@ func TestCostIsTypical(t *testing.T) {
 	}
 }
 
+// TestSpendingHint: what to choose where windows cannot become shorter or rarer by themselves.
+func TestSpendingHint(t *testing.T) {
+	for on, want := range map[time.Duration]string{
+		200 * time.Millisecond: "choose --gpu-window below 50ms, or --gpu off",
+		20 * time.Millisecond:  "choose --gpu-window below 20ms, or --gpu off",
+		minOn:                  "choose --gpu off",
+	} {
+		s := newTestSource(t, Options{On: on, Budget: DefaultBudget})
+		q := newSession(&proc.Process{PID: 7}, "", newFacts(7))
+		q.mode, q.cost = modeWindows, cost{fixed: time.Second, seen: minSamples, known: true}
+		q.limiter.set(limitCost, mostStretch*s.opts.Period, s.opts.Period)
+		if got := s.spending(q); !strings.HasSuffix(got, want) {
+			t.Errorf("with windows of %v: %q, want %q at the end", on, got, want)
+		}
+	}
+}
+
 // TestMeasuredHalfWidth: the confidence interval of a measurement grows with the windows that it is applied to.
 func TestMeasuredHalfWidth(t *testing.T) {
 	c := cost{

@@ -31,7 +31,10 @@ func (s *Source) Levels() []overhead.Level {
 	}
 	return append(
 		out,
-		overhead.Level{Name: recording.LevelOff, Loses: "CPU samples: what the CPU was busy with, and in which code threads waited"},
+		overhead.Level{
+			Name:  recording.LevelOff,
+			Loses: "CPU samples: what the CPU was busy with, and in which code threads waited",
+		},
 	)
 }
 

@@ -81,7 +81,7 @@ func (vdsoInfo) Mode() os.FileMode { return 0 }
 // ModTime knows of none: it came with the kernel.
 func (vdsoInfo) ModTime() time.Time { return time.Time{} }
 
-// IsDir reports that it is a file.
+// IsDir returns false.
 func (vdsoInfo) IsDir() bool { return false }
 
 // Sys knows nothing beyond that.
