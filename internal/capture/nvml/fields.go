@@ -3,6 +3,7 @@ package nvml
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,14 +22,20 @@ type field struct {
 	put  func(s *answer, text string) error
 }
 
-// newFields are those of driver 535 and later.
-func newFields() []field {
-	divided := field{"mig.mode.current", func(s *answer, text string) error { s.MIG = text == "Enabled"; return nil }}
-	return append(fields("clocks_event_reasons.active", "power.draw.instant"), divided)
+// fieldLists are the columns to ask for, in the order in which they are tried: those of driver 535 and later, those
+// before, and those of drivers that cannot divide a GPU.
+func fieldLists() [][]field {
+	older := fields("clocks_throttle_reasons.active", "power.draw")
+	return [][]field{newFields(), append(slices.Clone(older), divided()), older}
 }
 
-// olderFields are those before.
-func olderFields() []field { return fields("clocks_throttle_reasons.active", "power.draw") }
+func newFields() []field {
+	return append(fields("clocks_event_reasons.active", "power.draw.instant"), divided())
+}
+
+func divided() field {
+	return field{"mig.mode.current", func(s *answer, text string) error { s.MIG = text == "Enabled"; return nil }}
+}
 
 func fields(reasons, power string) []field {
 	return []field{

@@ -113,9 +113,9 @@ func until(t *testing.T, what string, ok func() bool) {
 
 // TestSamples: sensors are read while a process uses a GPU, and the reader ends with the last one.
 func TestSamples(t *testing.T) {
-	s := New(
-		Options{Program: fake(t, "case \"$1\" in dmon) exec sleep 60;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")},
-	)
+	s := New(Options{Program: fake(
+		t, "case \"$1\" in dmon) exec sleep 60;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n",
+	)})
 	defer s.Close()
 	if got := s.State(); got.State != "waiting" {
 		t.Errorf("%+v", got)
@@ -145,13 +145,13 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestOlderDriver: a field that is not known is asked for under its older name.
+// TestOlderDriver: fields that are not known are asked for under their older names, or not at all.
 func TestOlderDriver(t *testing.T) {
 	s := New(
 		Options{
 			Program: fake(
 				t,
-				"case \"$1\" in *event_reasons*) echo 'Field \"clocks_event_reasons.active\" is not a valid field to "+
+				"case \"$1\" in *event_reasons*|*mig.mode*) echo 'Field \"mig.mode.current\" is not a valid field to "+
 					"query.'; exit 2;; esac\nwhile :; do echo '"+strings.TrimSuffix(line, ", Disabled")+"'; sleep 0.02; done\n",
 			),
 		},
@@ -161,6 +161,48 @@ func TestOlderDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
+}
+
+// TestOlderDriverDivided: a driver with the older names says whether a GPU is divided.
+func TestOlderDriverDivided(t *testing.T) {
+	divided := strings.Replace(strings.Replace(line, "97, 42", "[N/A], [N/A]", 1), "Disabled", "Enabled", 1)
+	s := New(Options{Program: fake(t, "case \"$1\" in *event_reasons*) echo 'Field \"clocks_event_reasons.active\" is "+
+		"not a valid field to query.'; exit 2;; esac\nwhile :; do echo '"+divided+"'; sleep 0.02; done\n")})
+	defer s.Close()
+	if err := s.Follow(user(t)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "sample of a divided GPU", func() bool {
+		latest := s.Latest()
+		return len(latest) == 1 && latest[0].MIG
+	})
+}
+
+// TestNoListOfFields: a driver that knows none of the lists is asked for each once, and then waits as after any error.
+func TestNoListOfFields(t *testing.T) {
+	asked := filepath.Join(t.TempDir(), "asked")
+	s := New(Options{Program: fake(t, "case \"$1\" in --query-gpu=*) echo \"$1\" >> "+asked+"; echo 'Field \"index\" "+
+		"is not a valid field to query.'; exit 2;; *) exit 3;; esac\n")})
+	defer s.Close()
+	if err := s.Follow(user(t)); err != nil {
+		t.Fatal(err)
+	}
+	var want string
+	for _, fields := range fieldLists() {
+		want += "--query-gpu=" + names(fields) + "\n"
+	}
+	var got []byte
+	until(t, "questions", func() bool {
+		got, _ = os.ReadFile(asked)
+		return len(got) >= len(want)
+	})
+	time.Sleep(300 * time.Millisecond) // without a pause there would be dozens more
+	if got, _ = os.ReadFile(asked); string(got) != want {
+		t.Errorf("asked\n%s, want\n%s", got, want)
+	}
+	if got := s.State(); got.State != "unavailable" || !strings.Contains(got.Detail, "does not know a field") {
+		t.Errorf("%+v", got)
+	}
 }
 
 // TestRefused: State says what nvidia-smi says.

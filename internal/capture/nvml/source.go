@@ -1,8 +1,8 @@
 // Package nvml is the source of what GPUs' sensors say: power, temperature, clocks and why they are low, utilization,
 // memory, ECC errors. NVML is a C library, and the daemon is a static program without cgo: so the driver's own
 // nvidia-smi asks NVML ten times a second, as a child process that runs only while a target uses a GPU. A second one
-// reads once a second what PCIe carries. Every five seconds the counters of NVLink are read, every ten seconds what each
-// process holds, and the kernel's log is read for errors of GPUs (Xid).
+// reads once a second what PCIe carries. Every five seconds the counters of NVLink are read, every ten seconds what
+// each process holds, and the kernel's log is read for errors of GPUs (Xid).
 package nvml
 
 import (
@@ -170,17 +170,17 @@ func (s *Source) end() {
 
 // run lets nvidia-smi sample until stop is closed, again and again where it ends by itself.
 func (s *Source) run(stop chan struct{}) {
-	fields := newFields()
+	lists := fieldLists()
 	for {
-		err := s.sample(fields, stop)
+		err := s.sample(lists[0], stop)
 		select {
 		case <-stop:
 			return
 		default:
 		}
 		rest := restart
-		if errors.Is(err, errField) {
-			fields, rest = olderFields(), 0
+		if errors.Is(err, errField) && len(lists) > 1 {
+			lists, rest = lists[1:], 0
 		}
 		s.mu.Lock()
 		s.err = err
@@ -239,6 +239,9 @@ func (s *Source) stream(
 	err = cmd.Wait()
 	if first != nil {
 		return first
+	}
+	if err == nil {
+		return fmt.Errorf("%s ended", filepath.Base(s.program))
 	}
 	return fmt.Errorf("%s ended: %w", filepath.Base(s.program), err)
 }
