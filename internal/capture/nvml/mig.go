@@ -15,12 +15,13 @@ import (
 // maxParts bounds the parts of all GPUs (MIG); a GPU has seven at most.
 const maxParts = maxGPUs * 8
 
-// askParts asks for the parts of divided GPUs; nothing where no GPU is divided.
+// askParts asks for the parts of divided GPUs; where no GPU is divided, it forgets those it knew.
 func (s *Source) askParts(stop chan struct{}) {
-	if !s.divided() {
-		return
+	var list []recording.GPUPart
+	var err error
+	if s.divided() {
+		list, err = s.partsNow(stop)
 	}
-	list, err := s.partsNow(stop)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parts, s.partsErr = list, err

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -89,7 +90,13 @@ func TestParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "samples", func() bool { return len(whole.Latest()) > 0 })
+	whole.mu.Lock()
+	whole.parts, whole.partsErr = wantParts(1), errors.New("gone") // of before the GPU was made whole
+	whole.mu.Unlock()
 	whole.askParts(make(chan struct{}))
+	if detail := whole.State().Detail; strings.Contains(detail, "divided") {
+		t.Errorf("the state says %q", detail)
+	}
 	if got := whole.Parts(); len(got) != 0 {
 		t.Errorf("parts %+v of GPUs that are whole", got)
 	}
