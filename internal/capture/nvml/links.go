@@ -20,8 +20,10 @@ import (
 const (
 	pcieSeconds  = 1
 	pcieAge      = 3_000_000_000 // ns in which a reading of PCIe counts
+	maxRestart   = 10 * time.Minute
 	nvlinkPeriod = 5 * time.Second
 	nvlinkAge    = 15_000_000_000 // ns
+	nvlinkTries  = 3              // that may fail one after another
 	maxLinks     = 4096           // lines of one answer
 )
 
@@ -44,7 +46,7 @@ func (t *traffic) add(s *recording.Sensor) {
 	}
 }
 
-// traffic returns the place of a GPU's traffic; the caller holds mu.
+// trafficOf returns the place of a GPU's traffic; the caller holds mu.
 func (s *Source) trafficOf(gpu int) *traffic {
 	t := s.links[gpu]
 	if t == nil {
@@ -54,8 +56,10 @@ func (s *Source) trafficOf(gpu int) *traffic {
 	return t
 }
 
-// watchPCIe lets nvidia-smi read the traffic of PCIe until stop is closed, again and again where it ends by itself.
+// watchPCIe lets nvidia-smi read the traffic of PCIe until stop is closed, again and again where it ends by itself. The
+// pauses grow where it ends without a reading.
 func (s *Source) watchPCIe(stop chan struct{}) {
+	var pause time.Duration
 	for {
 		err := s.stream(stop, s.readPCIe, "dmon", "-s", "t", "-d", strconv.Itoa(pcieSeconds))
 		select {
@@ -64,14 +68,24 @@ func (s *Source) watchPCIe(stop chan struct{}) {
 		default:
 		}
 		s.mu.Lock()
+		pause = nextPause(pause, s.linkErr == nil)
 		s.linkErr = err
 		s.mu.Unlock()
 		select {
 		case <-stop:
 			return
-		case <-time.After(restart):
+		case <-time.After(pause):
 		}
 	}
+}
+
+// nextPause returns the pause before nvidia-smi dmon is started again, where the last pause was this one; worked says
+// whether it gave a reading since.
+func nextPause(last time.Duration, worked bool) time.Duration {
+	if worked {
+		return restart
+	}
+	return min(max(2*last, restart), maxRestart)
 }
 
 // readPCIe reads the lines of nvidia-smi dmon. Lines that begin with # name the columns and their units, again and
@@ -155,39 +169,77 @@ func (c *dmonColumns) parse(cells []string) (gpu int, rx, tx uint64, ok bool, er
 	return gpu, rx, tx, true, nil
 }
 
-// counted is how much the NVLinks of a GPU have carried, bytes.
-type counted struct{ rx, tx uint64 }
+// linkCounter is one counter of NVLink.
+type linkCounter struct {
+	gpu, link int
+	rx        bool // of bytes received, not sent
+}
 
-// watchNVLink asks nvidia-smi for the counters of NVLink until stop is closed, or until it turns out that no GPU has
-// any.
+// watchNVLink asks nvidia-smi for the counters of NVLink until stop is closed, until it turns out that no GPU has any,
+// or until nvidia-smi has failed nvlinkTries times one after another.
 func (s *Source) watchNVLink(stop chan struct{}) {
-	before, at, err := s.countNVLink(stop)
-	for err != nil || len(before) > 0 {
+	var before map[linkCounter]uint64
+	var at uint64
+	failed := 0
+	for {
+		now, then, err := s.countNVLink(stop)
 		select {
 		case <-stop:
 			return
-		case <-time.After(nvlinkPeriod):
+		default:
 		}
-		var now map[int]counted
-		var then uint64
-		if now, then, err = s.countNVLink(stop); err != nil {
-			continue
-		}
-		s.mu.Lock()
-		for gpu, n := range now {
-			if b, ok := before[gpu]; ok && then > at && n.rx >= b.rx && n.tx >= b.tx {
-				t, seconds := s.trafficOf(gpu), float64(then-at)/1e9
-				t.nvlinkRx, t.nvlinkTx = uint64(float64(n.rx-b.rx)/seconds), uint64(float64(n.tx-b.tx)/seconds)
-				t.nvlinkAt = then
+		switch {
+		case err != nil:
+			if failed++; failed == nvlinkTries {
+				s.mu.Lock()
+				s.nvlinkErr = err
+				s.mu.Unlock()
+				return
 			}
+		case len(now) == 0 && len(before) == 0:
+			return
+		default:
+			s.keepNVLink(before, now, at, then)
+			before, at, failed = now, then, 0
 		}
-		s.mu.Unlock()
-		before, at = now, then
+		select {
+		case <-stop:
+			return
+		case <-time.After(s.nvlinkPeriod):
+		}
 	}
 }
 
-// countNVLink returns the counters by GPU, and when they were read (ns).
-func (s *Source) countNVLink(stop chan struct{}) (map[int]counted, uint64, error) {
+// keepNVLink keeps what the links of each GPU carried between two moments (ns). Only counters that are in both answers
+// count, and none that went down, as with a reset of the GPU.
+func (s *Source) keepNVLink(before, now map[linkCounter]uint64, from, to uint64) {
+	if to <= from {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seconds, rx, tx := float64(to-from)/1e9, map[int]uint64{}, map[int]uint64{}
+	for c, n := range now {
+		b, ok := before[c]
+		if !ok || n < b {
+			continue
+		}
+		s.trafficOf(c.gpu).nvlinkAt = to
+		if c.rx {
+			rx[c.gpu] += n - b
+		} else {
+			tx[c.gpu] += n - b
+		}
+	}
+	for gpu, t := range s.links {
+		if t.nvlinkAt == to {
+			t.nvlinkRx, t.nvlinkTx = uint64(float64(rx[gpu])/seconds), uint64(float64(tx[gpu])/seconds)
+		}
+	}
+}
+
+// countNVLink returns the counters (bytes), and when they were read (ns).
+func (s *Source) countNVLink(stop chan struct{}) (map[linkCounter]uint64, uint64, error) {
 	out, err := s.ask(stop, "nvlink", "-gt", "d")
 	if err != nil {
 		return nil, 0, err
@@ -203,12 +255,12 @@ func (s *Source) countNVLink(stop chan struct{}) (map[int]counted, uint64, error
 // A GPU that does not count says N/A.
 var (
 	nvlinkGPU     = regexp.MustCompile(`^GPU (\d{1,2}):`)
-	nvlinkCounter = regexp.MustCompile(`^\s*Link \d{1,2}: Data (Tx|Rx): (\d{1,16}) KiB\s*$`)
+	nvlinkCounter = regexp.MustCompile(`^\s*Link (\d{1,2}): Data (Tx|Rx): (\d{1,16}) KiB\s*$`)
 )
 
-// parseNVLink adds up the links of each GPU; GPUs that count nothing are left out.
-func parseNVLink(text string) (map[int]counted, error) {
-	out, gpu, n := map[int]counted{}, -1, 0
+// parseNVLink returns the counters in bytes; links that count nothing are left out.
+func parseNVLink(text string) (map[linkCounter]uint64, error) {
+	out, gpu, n := map[linkCounter]uint64{}, -1, 0
 	for line := range strings.Lines(text) {
 		if n++; n > maxLinks {
 			return nil, errors.New("nvidia-smi nvlink says too much")
@@ -222,23 +274,20 @@ func parseNVLink(text string) (map[int]counted, error) {
 		if m == nil || gpu < 0 || gpu >= maxGPUs {
 			continue
 		}
-		kib, err := strconv.ParseUint(m[2], 10, 53)
+		kib, err := strconv.ParseUint(m[3], 10, 53)
 		if err != nil {
 			return nil, fmt.Errorf("nvidia-smi nvlink says %.200q: %w", line, err)
 		}
-		c := out[gpu]
-		if m[1] == "Rx" {
-			c.rx += kib << 10
-		} else {
-			c.tx += kib << 10
-		}
-		out[gpu] = c
+		link, _ := strconv.Atoi(m[1])
+		out[linkCounter{gpu, link, m[2] == "Rx"}] = kib << 10
 	}
 	return out, nil
 }
 
-// forget drops what is known of links; the caller holds mu.
-func (s *Source) forgetLinks() { s.links, s.linkErr = map[int]*traffic{}, nil }
+// forgetLinks drops what is known of links; the caller holds mu.
+func (s *Source) forgetLinks() {
+	s.links, s.linkErr, s.nvlinkErr = map[int]*traffic{}, nil, nil
+}
 
 // kill ends processes of nvidia-smi; they may have ended.
 func kill(list []*exec.Cmd) {

@@ -2,8 +2,10 @@ package nvml
 
 import (
 	"maps"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -34,7 +36,10 @@ GPU 1: NVIDIA H200 (UUID: GPU-0a1b)
 
 func TestParseNVLink(t *testing.T) {
 	got, err := parseNVLink(strings.ReplaceAll(nvlinkAnswer, "KIB", "3"))
-	if want := map[int]counted{1: {rx: 4 << 10, tx: 6 << 10}}; err != nil || !maps.Equal(got, want) {
+	want := map[linkCounter]uint64{
+		{1, 0, true}: 2 << 10, {1, 0, false}: 3 << 10, {1, 1, true}: 2 << 10, {1, 1, false}: 3 << 10,
+	}
+	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	for _, none := range []string{"", "NVML: Unable to retrieve NVLink information as all links are inActive\n"} {
@@ -83,8 +88,10 @@ func FuzzLinks(f *testing.F) {
 				t.Errorf("GPU %d", gpu)
 			}
 		}
-		if err == nil && len(counts) > maxGPUs {
-			t.Errorf("%d GPUs", len(counts))
+		for c := range counts {
+			if err != nil || c.gpu < 0 || c.gpu >= maxGPUs {
+				t.Errorf("%+v, %v", c, err)
+			}
 		}
 	})
 }
@@ -150,5 +157,60 @@ func TestNoPCIe(t *testing.T) {
 	})
 	if latest := s.Latest(); len(latest) != 1 || latest[0].Links != 0 {
 		t.Errorf("%+v", latest)
+	}
+}
+
+// TestKeepNVLink: only counters of both answers that did not go down are traffic.
+func TestKeepNVLink(t *testing.T) {
+	before := map[linkCounter]uint64{
+		{gpu: 1}: 100, {gpu: 1, rx: true}: 10, {gpu: 1, link: 1}: 500, {gpu: 1, link: 2}: 7, {gpu: 2}: 900,
+	}
+	now := map[linkCounter]uint64{
+		{gpu: 1}: 300, {gpu: 1, rx: true}: 50, {gpu: 1, link: 1}: 20, // which went down
+		{gpu: 1, link: 3}: 1 << 50, {gpu: 2}: 0, {gpu: 3}: 1 << 50, // which did not count before
+	}
+	s := New(Options{Program: "/nowhere"})
+	s.keepNVLink(before, now, 1e9, 3e9)
+	if got, want := *s.trafficOf(1), (traffic{nvlinkRx: 20, nvlinkTx: 100, nvlinkAt: 3e9}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for _, gpu := range []int{2, 3} {
+		if got := *s.trafficOf(gpu); got != (traffic{}) {
+			t.Errorf("GPU %d carries %+v", gpu, got)
+		}
+	}
+}
+
+// TestNVLinkRefused: nvidia-smi that cannot tell is asked three times, and the state says why.
+func TestNVLinkRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := New(Options{Program: fake(t, "case \"$1\" in dmon) exec sleep 60;; nvlink) echo x >> "+dir+"/asked; exit 3;; "+
+		"*apps*) exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
+	defer s.Close()
+	s.nvlinkPeriod = time.Millisecond
+	if err := s.Follow(user(t)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "reason", func() bool {
+		got := s.State()
+		return got.State == "running" && strings.Contains(got.Detail, "what NVLink carries is not known: ") &&
+			strings.Contains(got.Detail, "exit status 3")
+	})
+	s.watchNVLink(make(chan struct{})) // ends by itself
+	if asked, err := os.ReadFile(dir + "/asked"); err != nil || string(asked) != strings.Repeat("x\n", 2*nvlinkTries) {
+		t.Errorf("asked %q, %v", asked, err)
+	}
+}
+
+// TestNextPause: a reader that only fails is started ever more rarely, until it gives a reading.
+func TestNextPause(t *testing.T) {
+	var pause time.Duration
+	for i, want := range []float64{10, 20, 40, 80, 160, 320, 600, 600} {
+		if pause = nextPause(pause, i == 0); pause.Seconds() != want {
+			t.Errorf("pause %d is %s, want %v s", i, pause, want)
+		}
+	}
+	if pause = nextPause(pause, true); pause != restart {
+		t.Errorf("the pause after a reading is %s", pause)
 	}
 }

@@ -77,10 +77,13 @@ type Source struct {
 	partsErr  error                // why they are not known
 	links     map[int]*traffic     // by GPU
 	linkErr   error                // why it is not known what PCIe carries
+	nvlinkErr error                // why it is not known what NVLink carries
 	children  map[int]*exec.Cmd    // nvidia-smi that run on, by pid
 	stop      chan struct{}        // closed to end the sampling; nil: it does not run
 	running   sync.WaitGroup
 	closed    bool
+
+	nvlinkPeriod time.Duration // between readings of NVLink
 }
 
 // New makes a source; nothing is started before a target uses a GPU.
@@ -88,6 +91,7 @@ func New(opts Options) *Source {
 	s := &Source{
 		program: opts.Program, kernelLog: cmp.Or(opts.KernelLog, "/dev/kmsg"),
 		users: map[proc.ID]bool{}, buses: map[string]int{}, links: map[int]*traffic{}, children: map[int]*exec.Cmd{},
+		nvlinkPeriod: nvlinkPeriod,
 	}
 	if s.program == "" {
 		for _, path := range places() {
@@ -344,6 +348,9 @@ func (s *Source) State() recording.Source {
 		}
 		if s.linkErr != nil {
 			state.Detail += "; what PCIe carries is not known: " + s.linkErr.Error()
+		}
+		if s.nvlinkErr != nil {
+			state.Detail += "; what NVLink carries is not known: " + s.nvlinkErr.Error()
 		}
 	}
 	return state
