@@ -43,6 +43,10 @@ func addSensors(d *document.Document, m *Model) {
 		if g.SMClock > 0 {
 			clock, can = fmt.Sprintf("%d MHz", g.SMClock), fmt.Sprintf("%d MHz", g.SMClockMax)
 		}
+		heat := format.Nothing
+		if g.Temperature > 0 {
+			heat = strconv.Itoa(g.Temperature)
+		}
 		utilization := format.Nothing
 		if !g.MIG {
 			utilization = fmt.Sprintf("%d%%", g.Utilization)
@@ -56,7 +60,7 @@ func addSensors(d *document.Document, m *Model) {
 			of("Per iteration", g.PerIteration),
 			of("Per request", g.PerRequest),
 			of("Per token", g.PerToken),
-			fmt.Sprint(g.Temperature),
+			heat,
 			clock,
 			can,
 			utilization,

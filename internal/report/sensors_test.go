@@ -67,7 +67,7 @@ func TestDividedGPU(t *testing.T) {
 	got := strings.Join(strings.Fields(text.String()), " ")
 	for _, want := range []string{
 		"GPU 0 is divided (MIG): power", "Part 2 (1g.5gb) holds 3.00 GB of 5.00 GB.",
-		"300 W 300 W - - 0 - - - 0 B", // of utilization nothing
+		"300 W 300 W - - - - - - 0 B", // of temperature and utilization nothing
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in:\n%s", want, text.String())

@@ -63,15 +63,20 @@ func (a *analysis) clocksTitle() string {
 func (a *analysis) clocks(f *Finding) {
 	held, _ := a.heldDown()
 	for _, g := range held {
+		heat := ""
+		if g.Temperature > 0 { // 0: not known
+			heat = fmt.Sprintf(" %d C at most,", g.Temperature)
+		}
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(
-			"GPU %d (%s) ran at %d MHz on average while this was so, of %d MHz that it can: %s for %s of its busy time, %d C at most, %d of %d W.",
+			"GPU %d (%s) ran at %d MHz on average while this was so, of %d MHz that it can: %s for %s of its busy time,"+
+				"%s %d of %d W.",
 			g.Index,
 			format.Clean(g.Name),
 			g.reason.Clock,
 			g.SMClockMax,
 			g.reason.Reason,
 			format.Percent(g.reason.Share),
-			g.Temperature,
+			heat,
 			g.Power/1000,
 			g.PowerLimit/1000,
 		)})

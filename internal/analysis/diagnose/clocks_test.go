@@ -12,6 +12,12 @@ import (
 // sensed is a second of a busy GPU whose clock is what is given, for the reasons given, in half of the samples.
 func sensed(t *testing.T, clock, reasons uint64, used bool) *diagnose.Diagnosis {
 	t.Helper()
+	return sensedAt(t, clock, reasons, used, 93)
+}
+
+// sensedAt is the same with this temperature (C) in those samples; 0: no sample has one.
+func sensedAt(t *testing.T, clock, reasons uint64, used bool, heat int) *diagnose.Diagnosis {
+	t.Helper()
 	s := newScene(t)
 	for i := range uint64(10) {
 		s.kernel(100*i, 100*i+96)
@@ -29,12 +35,12 @@ func sensed(t *testing.T, clock, reasons uint64, used bool) *diagnose.Diagnosis 
 			SMClock:     1980,
 			SMClockMax:  1980,
 			Utilization: 100,
-			Temperature: 60,
+			Temperature: min(60, heat),
 			Power:       400_000,
 			PowerLimit:  700_000,
 		}
 		if i%2 == 0 {
-			r.SMClock, r.Reasons, r.Temperature = clock, reasons, 93
+			r.SMClock, r.Reasons, r.Temperature = clock, reasons, heat
 		}
 		s.Meta.Sensors = append(s.Meta.Sensors, r)
 	}
@@ -67,6 +73,21 @@ func TestClocksHeldDown(t *testing.T) {
 			if f.Cause == key {
 				t.Errorf("%s: %+v", name, f)
 			}
+		}
+	}
+}
+
+// TestTemperatureNotKnown: the evidence has a temperature only where the sensors gave one.
+func TestTemperatureNotKnown(t *testing.T) {
+	for heat, want := range map[int]string{
+		93: " of its busy time, 93 C at most, 400 of 700 W.", 0: " of its busy time, 400 of 700 W.",
+	} {
+		d := sensedAt(t, 990, 0x40, true, heat)
+		if len(d.Findings) == 0 || len(d.Findings[0].Evidence) == 0 {
+			t.Fatalf("%+v", d.Findings)
+		}
+		if got := d.Findings[0].Evidence[0].Text; !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want %q at its end", got, want)
 		}
 	}
 }

@@ -70,10 +70,14 @@ func cards(root string) []card {
 	return list
 }
 
-// read returns what the sensors say now; an error where not even the load or the power is known.
+// read returns what the sensors say now; an error where the load is not known, which a
+// sample would show as 0%.
 func (c *card) read(at uint64) (recording.Sensor, error) {
 	s := recording.Sensor{TS: at, GPU: c.index, UUID: c.uuid, Name: c.name}
 	load, known := c.number("gpu_busy_percent")
+	if !known {
+		return s, fmt.Errorf("the kernel does not say the load of AMD GPU %d", c.index)
+	}
 	s.Utilization = int(min(load, 100))
 	memory, _ := c.number("mem_busy_percent")
 	s.MemoryUtilization = int(min(memory, 100))
@@ -84,13 +88,15 @@ func (c *card) read(at uint64) (recording.Sensor, error) {
 	if c.hwmon != "" {
 		power, ok := c.hwmonNumber("power1_average") // over a while; newer GPUs have power1_input, of now
 		if !ok {
-			power, ok = c.hwmonNumber("power1_input")
+			power, _ = c.hwmonNumber("power1_input")
 		}
-		known = known || ok
 		s.Power = power / 1000 // hwmon: microwatts
 		limit, _ := c.hwmonNumber("power1_cap")
 		s.PowerLimit = limit / 1000
-		heat, _ := c.hwmonNumber("temp1_input")
+		heat, ok := c.hwmonNumber("temp1_input") // of the edge; GPUs without that sensor have the hottest spot's
+		if !ok {
+			heat, _ = c.hwmonNumber("temp2_input")
+		}
 		s.Temperature = int(min(heat, 1_000_000)+500) / 1000 // hwmon: a thousandth of a degree Celsius
 		clock, _ := c.hwmonNumber("freq1_input")
 		s.SMClock = (clock + 500_000) / 1_000_000 // hwmon: Hz
@@ -99,9 +105,6 @@ func (c *card) read(at uint64) (recording.Sensor, error) {
 	}
 	if metrics, err := readFile(filepath.Join(c.device, "gpu_metrics")); err == nil {
 		s.Reasons, _ = reasons(metrics) // 0 where the format is another
-	}
-	if !known {
-		return s, fmt.Errorf("the kernel says neither load nor power of AMD GPU %d", c.index)
 	}
 	return s, nil
 }
