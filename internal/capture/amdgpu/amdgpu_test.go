@@ -2,10 +2,12 @@ package amdgpu
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,14 +84,20 @@ func TestRead(t *testing.T) {
 	if got, err = list[0].read(9); err != nil || got.Power != 214_500 {
 		t.Errorf("%d mW, %v from power1_input", got.Power, err)
 	}
+	if err := os.Rename(filepath.Join(hwmon, "temp1_input"), filepath.Join(hwmon, "temp2_input")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = list[0].read(9); err != nil || got.Temperature != 62 {
+		t.Errorf("%d C, %v from temp2_input", got.Temperature, err)
+	}
 	if rx, tx, ok := list[0].pcie(); !ok || rx != 256_000 || tx != 5120 {
 		t.Errorf("PCIe %d, %d, %t", rx, tx, ok)
 	}
-	if err := os.RemoveAll(list[0].device); err != nil {
+	if err := os.Remove(filepath.Join(list[0].device, "gpu_busy_percent")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := list[0].read(9); err == nil {
-		t.Error("a GPU that is gone is read")
+	if got, err := list[0].read(9); err == nil {
+		t.Errorf("a load that is not known is %d%%", got.Utilization)
 	}
 }
 
@@ -210,5 +218,79 @@ func TestNoCard(t *testing.T) {
 	s := New(Options{Folder: t.TempDir()})
 	if got := s.State(); got.State != "unavailable" || len(s.Latest()) != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestOneCardFails: the sensors are unavailable only where no card gives any.
+func TestOneCardFails(t *testing.T) {
+	root := tree(t)
+	second := filepath.Join(root, "card13/device")
+	if err := os.MkdirAll(second, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(second, "vendor"), []byte(vendor+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := New(Options{Folder: root})
+	s.stop = make(chan struct{})
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		for _, i := range order {
+			s.keep(s.cards[i].read(1))
+		}
+		if got := s.State(); got.State != "running" || !strings.Contains(got.Detail, "the load of AMD GPU 1") {
+			t.Errorf("one of two fails: %+v", got)
+		}
+	}
+	s.keep(recording.Sensor{GPU: 0}, errors.New("gone"))
+	if got := s.State(); got.State != "unavailable" || !strings.HasPrefix(got.Detail, "gone; ") {
+		t.Errorf("both fail: %+v", got)
+	}
+	s.keep(recording.Sensor{GPU: 1}, nil)
+	if got := s.State(); got.State != "running" || !strings.HasSuffix(got.Detail, "; gone") {
+		t.Errorf("the other fails: %+v", got)
+	}
+}
+
+// TestForgetDoesNotWait: a read of pcie_bw under way holds up Close, but not Forget, and is dropped.
+func TestForgetDoesNotWait(t *testing.T) {
+	root := tree(t)
+	bandwidth := filepath.Join(root, "card12/device/pcie_bw")
+	if err := os.Remove(bandwidth); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(bandwidth, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := os.OpenFile(bandwidth, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	s, p := New(Options{Folder: root}), user(t)
+	if err := s.Follow(p); err != nil {
+		t.Fatal(err)
+	}
+	forgotten := make(chan struct{})
+	go func() {
+		s.Forget(p)
+		close(forgotten)
+	}()
+	until(t, "end of Forget", func() bool {
+		select {
+		case <-forgotten:
+			return true
+		default:
+			return false
+		}
+	})
+	answer := "1000 20 256\n"
+	if _, err := w.WriteString(answer + strings.Repeat(" ", maxFile-len(answer))); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.links) != 0 {
+		t.Errorf("%+v is kept", s.links)
 	}
 }

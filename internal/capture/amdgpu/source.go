@@ -1,5 +1,5 @@
-// Package amdgpu is the source of what sensors of AMD's GPUs say: power, temperature, clocks and why they are low, load,
-// memory. The amdgpu driver gives them in files below /sys/class/drm, which need no library and no other program.
+// Package amdgpu is the source of what sensors of AMD's GPUs say: power, temperature, clocks and why they are low,
+// load, memory. The amdgpu driver gives them in files below /sys/class/drm, which need no library and no other program.
 package amdgpu
 
 import (
@@ -46,9 +46,10 @@ type Source struct {
 	users   map[proc.ID]bool
 	samples []recording.Sensor
 	links   map[int]link
-	err     error
+	errs    []error       // by GPU: why its sensors are not known
 	stop    chan struct{} // closed to end the sampling; nil: it does not run
 	running sync.WaitGroup
+	linking sync.WaitGroup // reads of pcie_bw, of which each takes a second
 	closed  bool
 }
 
@@ -57,9 +58,8 @@ func Present() bool { return len(cards(folder)) > 0 }
 
 // New makes a source; nothing is read before a target uses HIP.
 func New(opts Options) *Source {
-	return &Source{
-		cards: cards(cmp.Or(opts.Folder, folder)), users: map[proc.ID]bool{}, links: map[int]link{},
-	}
+	list := cards(cmp.Or(opts.Folder, folder))
+	return &Source{cards: list, users: map[proc.ID]bool{}, links: map[int]link{}, errs: make([]error, len(list))}
 }
 
 // Name returns what the source is called in status and reports.
@@ -87,9 +87,10 @@ func (s *Source) Follow(p *proc.Process) error {
 	if s.stop == nil {
 		stop := make(chan struct{})
 		s.stop = stop
+		clear(s.errs)
 		s.running.Go(func() { s.sample(stop) })
 		for i := range s.cards {
-			s.running.Go(func() { s.watchLink(&s.cards[i], stop) })
+			s.linking.Go(func() { s.watchLink(&s.cards[i], stop) })
 		}
 	}
 	return nil
@@ -112,16 +113,20 @@ func (s *Source) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.end()
+	s.linking.Wait()
 	return nil
 }
 
+// end ends the sampling. It does not wait for reads of pcie_bw under way, whose results are dropped.
 func (s *Source) end() {
 	s.mu.Lock()
 	stop := s.stop
 	s.stop = nil
+	if stop != nil {
+		close(stop) // with mu held, so that no link is kept after it
+	}
 	s.mu.Unlock()
 	if stop != nil {
-		close(stop)
 		s.running.Wait()
 	}
 }
@@ -145,7 +150,7 @@ func (s *Source) sample(stop chan struct{}) {
 func (s *Source) keep(one recording.Sensor, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err = err; err != nil {
+	if s.errs[one.GPU] = err; err != nil {
 		return
 	}
 	if l, ok := s.links[one.GPU]; ok && one.TS <= l.at+linkAge {
@@ -161,18 +166,28 @@ func (s *Source) keep(one recording.Sensor, err error) {
 func (s *Source) watchLink(c *card, stop chan struct{}) {
 	for {
 		rx, tx, ok := c.pcie()
-		if !ok {
+		if !ok || !s.keepLink(c.index, link{rx, tx, clock.Monotonic()}, stop) {
 			return
 		}
-		s.mu.Lock()
-		s.links[c.index] = link{rx, tx, clock.Monotonic()}
-		s.mu.Unlock()
 		select {
 		case <-stop:
 			return
 		case <-time.After(linkPause):
 		}
 	}
+}
+
+// keepLink reports false, and keeps nothing, once stop is closed.
+func (s *Source) keepLink(gpu int, l link, stop chan struct{}) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-stop:
+		return false
+	default:
+	}
+	s.links[gpu] = l
+	return true
 }
 
 // Sensors returns the samples within [from, to] (ns).
@@ -210,19 +225,26 @@ func (s *Source) Xids(uint64, uint64) []recording.Xid { return nil }
 // XidCounts returns nothing, as Xids.
 func (s *Source) XidCounts() []recording.XidCount { return nil }
 
-// State reports whether sensors are read.
+// State reports whether sensors are read, and of which GPUs they are not.
 func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no target uses HIP", Optional: true}
+	var failed []string
+	for _, err := range s.errs {
+		if err != nil {
+			failed = append(failed, err.Error())
+		}
+	}
 	switch {
 	case len(s.cards) == 0:
 		state.State, state.Detail = "unavailable", "there is no GPU of AMD here"
 	case s.stop == nil:
-	case s.err != nil:
-		state.State, state.Detail = "unavailable", s.err.Error()
+	case len(failed) == len(s.cards):
+		state.State, state.Detail = "unavailable", strings.Join(failed, "; ")
 	default:
-		state.State, state.Detail = "running", "read from /sys/class/drm ten times a second"
+		state.State = "running"
+		state.Detail = strings.Join(append([]string{"read from /sys/class/drm ten times a second"}, failed...), "; ")
 	}
 	return state
 }
