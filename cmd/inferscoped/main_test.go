@@ -49,7 +49,7 @@ func TestBadFlags(t *testing.T) {
 		says string
 	}{
 		{[]string{"--exit-with-target"}, "no process to watch"},
-		{[]string{"--allow", "python"}, `"python" is no KEY=PATTERN`},
+		{[]string{"--allow", "python"}, `"python" is not KEY=PATTERN`},
 		{[]string{"--discover", "--exit-with-target"}, "does not go with --discover"},
 		{many, "at most 64, not 65"},
 		{[]string{"--pid", "abc"}, `invalid argument "abc"`},
