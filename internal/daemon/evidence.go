@@ -60,14 +60,18 @@ type stepper interface {
 type sensing interface {
 	// Sensors returns the samples within [from, to] (ns), ordered by TS, then GPU.
 	Sensors(from, to uint64) []recording.Sensor
+	// Latest returns the last sample of each GPU.
+	Latest() []recording.Sensor
+}
+
+// driverReader is a source of what the driver of the host's GPUs says beyond sensors.
+type driverReader interface {
 	// Processes returns what processes held of the GPUs' memory lately.
 	Processes() []recording.GPUProcess
 	// Parts returns the parts of divided GPUs (MIG).
 	Parts() []recording.GPUPart
 	// Xids returns the errors of GPUs within [from, to] (ns), ordered by TS.
 	Xids(from, to uint64) []recording.Xid
-	// Latest returns the last sample of each GPU.
-	Latest() []recording.Sensor
 	// XidCounts returns how often errors of GPUs were reported.
 	XidCounts() []recording.XidCount
 }
@@ -79,6 +83,7 @@ type evidence struct {
 	namers     []namer
 	gauges     []gauge
 	sensing    []sensing
+	drivers    []driverReader
 	helped     []helped
 	requesters []requester
 	steppers   []stepper
@@ -94,6 +99,7 @@ func gather(sources []Source) evidence {
 		appendIf(&e.requesters, s)
 		appendIf(&e.steppers, s)
 		appendIf(&e.sensing, s)
+		appendIf(&e.drivers, s)
 		appendIf(&e.gauges, s)
 	}
 	return e
@@ -170,6 +176,8 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	}
 	for _, g := range e.sensing {
 		m.Sensors = append(m.Sensors, g.Sensors(m.From, m.To)...)
+	}
+	for _, g := range e.drivers {
 		d := recording.Driver{Xids: g.Xids(m.From, m.To)}
 		for i := range d.Xids {
 			if x := &d.Xids[i]; x.PID != 0 && !v.has(x.PID) { // another process's, whose name stands in the text

@@ -36,7 +36,10 @@ func (d *Daemon) Status() api.Status {
 		s.Agents = d.activity.Agents()
 	}
 	for _, g := range d.evidence.sensing {
-		s.Sensors, s.Xids = append(s.Sensors, g.Latest()...), append(s.Xids, g.XidCounts()...)
+		s.Sensors = append(s.Sensors, g.Latest()...)
+	}
+	for _, g := range d.evidence.drivers {
+		s.Xids = append(s.Xids, g.XidCounts()...)
 	}
 	s.Losses = nonNil(ordered(append(d.history.total(now), d.follower.unprobedLosses(now)...)))
 	for _, l := range s.Losses {

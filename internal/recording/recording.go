@@ -170,12 +170,6 @@ const (
 	PCIeAtMost // what PCIe carried is an upper bound
 )
 
-// AMDName is how the names of AMD's GPUs begin.
-const AMDName = "AMD GPU "
-
-// IsAMD reports whether the sensors are of a GPU of AMD's.
-func (s *Sensor) IsAMD() bool { return strings.HasPrefix(s.Name, AMDName) }
-
 // ClockReason is why a GPU's clocks are low.
 type ClockReason struct {
 	Bit  uint64 // of Sensor.Reasons
@@ -228,12 +222,13 @@ type GPUProcess struct {
 
 // Xid is an error that the driver reported of a GPU in the kernel's log (docs.nvidia.com/deploy/xid-errors).
 type Xid struct {
-	TS   uint64 `json:"ts_ns"`         // CLOCK_MONOTONIC, when the daemon read it
-	GPU  int    `json:"gpu"`           // index, as nvidia-smi counts; -1: not known
-	Bus  string `json:"pci"`           // domain, bus and device, e.g. 0000:65:00
-	Code int    `json:"code"`          //
-	PID  uint32 `json:"pid,omitempty"` // whose work it was; 0: the driver does not say
-	Text string `json:"text"`          // what else the driver says
+	TS   uint64 `json:"ts_ns"`          // CLOCK_MONOTONIC, when the daemon read it
+	GPU  int    `json:"gpu"`            // index, as nvidia-smi counts; -1: not known
+	UUID string `json:"uuid,omitempty"` // of that GPU
+	Bus  string `json:"pci"`            // domain, bus and device, e.g. 0000:65:00
+	Code int    `json:"code"`           //
+	PID  uint32 `json:"pid,omitempty"`  // whose work it was; 0: the driver does not say
+	Text string `json:"text"`           // what else the driver says
 }
 
 // XidCount is how often the driver has reported an error of a GPU.

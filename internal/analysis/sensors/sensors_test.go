@@ -115,7 +115,7 @@ func TestThrottled(t *testing.T) {
 func TestTwoVendors(t *testing.T) {
 	rec := record(func(i int, s *recording.Sensor) {
 		if i%2 == 1 {
-			s.UUID, s.Name, s.Power = "GPU-amd", recording.AMDName+"0x740f", 100_000
+			s.UUID, s.Name, s.Power = "GPU-amd", "AMD GPU 0x740f", 100_000
 			s.Links, s.PCIeRx = recording.PCIeLink|recording.PCIeAtMost, 5
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -14,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
-	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 )
 
 // metrics is a gpu_metrics file of format 1.3 with these reasons.
@@ -138,37 +137,6 @@ func FuzzReasons(f *testing.F) {
 	})
 }
 
-// user is a process that maps a file of the HIP runtime's name.
-func user(t *testing.T) *proc.Process {
-	t.Helper()
-	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip("needs tool cc: ", err)
-	}
-	library := filepath.Join(t.TempDir(), "libamdhip64.so.6")
-	if text, err := exec.Command("cc", "-shared", "-o", library, "-x", "c", os.DevNull).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	cmd := exec.Command("sleep", "60")
-	cmd.Env = append(os.Environ(), "LD_PRELOAD="+library)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	p, err := proc.Describe(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	until(t, "map of the library", func() bool {
-		found, err := proc.Libraries(p, func(base string) bool { return strings.HasPrefix(base, "libamdhip64") })
-		return err == nil && len(found) > 0
-	})
-	return p
-}
-
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
@@ -187,7 +155,7 @@ func TestSamples(t *testing.T) {
 	if got := s.State(); got.State != "waiting" || !got.Optional {
 		t.Errorf("%+v", got)
 	}
-	p := user(t)
+	p := sleeper.Mapping(t, "libamdhip64.so.6")
 	if err := s.Follow(p); err != nil {
 		t.Fatal(err)
 	}
@@ -232,21 +200,20 @@ func TestOneCardFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(Options{Folder: root})
-	s.stop = make(chan struct{})
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		for _, i := range order {
 			s.keep(s.cards[i].read(1))
 		}
-		if got := s.State(); got.State != "running" || !strings.Contains(got.Detail, "the load of AMD GPU 1") {
+		if got := s.state(true); got.State != "running" || !strings.Contains(got.Detail, "the load of AMD GPU 1") {
 			t.Errorf("one of two fails: %+v", got)
 		}
 	}
 	s.keep(recording.Sensor{GPU: 0}, errors.New("gone"))
-	if got := s.State(); got.State != "unavailable" || !strings.HasPrefix(got.Detail, "gone; ") {
+	if got := s.state(true); got.State != "unavailable" || !strings.HasPrefix(got.Detail, "gone; ") {
 		t.Errorf("both fail: %+v", got)
 	}
 	s.keep(recording.Sensor{GPU: 1}, nil)
-	if got := s.State(); got.State != "running" || !strings.HasSuffix(got.Detail, "; gone") {
+	if got := s.state(true); got.State != "running" || !strings.HasSuffix(got.Detail, "; gone") {
 		t.Errorf("the other fails: %+v", got)
 	}
 }
@@ -266,7 +233,7 @@ func TestForgetDoesNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	s, p := New(Options{Folder: root}), user(t)
+	s, p := New(Options{Folder: root}), sleeper.Mapping(t, "libamdhip64.so.6")
 	if err := s.Follow(p); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func cards(root string) []card {
 			c.hwmon = found[0]
 		}
 		if c.name = text(filepath.Join(c.device, "product_name")); c.name == "" {
-			c.name = recording.AMDName + text(filepath.Join(c.device, "device"))
+			c.name = "AMD GPU " + text(filepath.Join(c.device, "device"))
 		}
 		if id := text(filepath.Join(c.device, "unique_id")); id != "" {
 			c.uuid = "GPU-" + id // as HIP and rocm-smi write it

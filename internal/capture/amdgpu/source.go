@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/demand"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
@@ -38,19 +39,16 @@ type Options struct {
 // link is what PCIe of one GPU carried last, bytes a second.
 type link struct{ rx, tx, at uint64 }
 
-// Source samples the sensors of AMD's GPUs while a target uses HIP. It implements daemon.Source and is sensing.
+// Source samples the sensors of AMD's GPUs while a target uses HIP. It implements daemon.Source.
 type Source struct {
-	cards []card
+	cards   []card
+	worker  *demand.Worker
+	linking sync.WaitGroup // reads of pcie_bw, of which each takes a second
 
 	mu      sync.Mutex
-	users   map[proc.ID]bool
 	samples []recording.Sensor
 	links   map[int]link
-	errs    []error       // by GPU: why its sensors are not known
-	stop    chan struct{} // closed to end the sampling; nil: it does not run
-	running sync.WaitGroup
-	linking sync.WaitGroup // reads of pcie_bw, of which each takes a second
-	closed  bool
+	errs    []error // by GPU: why its sensors are not known
 }
 
 // Present reports whether the machine has a GPU of AMD.
@@ -59,7 +57,10 @@ func Present() bool { return len(cards(folder)) > 0 }
 // New makes a source; nothing is read before a target uses HIP.
 func New(opts Options) *Source {
 	list := cards(cmp.Or(opts.Folder, folder))
-	return &Source{cards: list, users: map[proc.ID]bool{}, links: map[int]link{}, errs: make([]error, len(list))}
+	s := &Source{cards: list, links: map[int]link{}, errs: make([]error, len(list))}
+	isHIP := func(base string) bool { return strings.HasPrefix(base, "libamdhip64.so") }
+	s.worker = demand.New(demand.Options{Uses: isHIP, Start: s.start})
+	return s
 }
 
 // Name returns what the source is called in status and reports.
@@ -67,71 +68,34 @@ func (s *Source) Name() string { return sourceName }
 
 // Follow begins to sample where p maps the HIP runtime.
 func (s *Source) Follow(p *proc.Process) error {
-	s.mu.Lock()
-	known := s.users[p.ID()] || s.closed || len(s.cards) == 0
-	s.mu.Unlock()
-	if known {
-		return nil
-	}
-	isHIP := func(base string) bool { return strings.HasPrefix(base, "libamdhip64.so") }
-	found, err := proc.Libraries(p, isHIP)
-	if err != nil || len(found) == 0 {
-		return nil // cudaapi says why its libraries cannot be listed
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
-	}
-	s.users[p.ID()] = true
-	if s.stop == nil {
-		stop := make(chan struct{})
-		s.stop = stop
-		clear(s.errs)
-		s.running.Go(func() { s.sample(stop) })
-		for i := range s.cards {
-			s.linking.Go(func() { s.watchLink(&s.cards[i], stop) })
-		}
+	if len(s.cards) > 0 {
+		s.worker.Follow(p)
 	}
 	return nil
 }
 
-// Forget ends the sampling with the last process that used HIP.
-func (s *Source) Forget(p *proc.Process) {
-	s.mu.Lock()
-	delete(s.users, p.ID())
-	idle := len(s.users) == 0
-	s.mu.Unlock()
-	if idle {
-		s.end()
-	}
-}
+// Forget ends the sampling with the last process that used HIP. It does not wait for reads of pcie_bw under way, whose
+// results are dropped.
+func (s *Source) Forget(p *proc.Process) { s.worker.Forget(p) }
 
 // Close ends the sampling.
 func (s *Source) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.end()
+	s.worker.Close()
 	s.linking.Wait()
 	return nil
 }
 
-// end ends the sampling. It does not wait for reads of pcie_bw under way, whose results are dropped.
-func (s *Source) end() {
+func (s *Source) start(stop <-chan struct{}, run func(func())) {
 	s.mu.Lock()
-	stop := s.stop
-	s.stop = nil
-	if stop != nil {
-		close(stop) // with mu held, so that no link is kept after it
-	}
+	clear(s.errs)
 	s.mu.Unlock()
-	if stop != nil {
-		s.running.Wait()
+	run(func() { s.sample(stop) })
+	for i := range s.cards {
+		s.linking.Go(func() { s.watchLink(&s.cards[i], stop) })
 	}
 }
 
-func (s *Source) sample(stop chan struct{}) {
+func (s *Source) sample(stop <-chan struct{}) {
 	next := time.NewTicker(interval)
 	defer next.Stop()
 	for {
@@ -163,7 +127,7 @@ func (s *Source) keep(one recording.Sensor, err error) {
 }
 
 // watchLink reads what PCIe carries until stop is closed, or until the GPU does not tell.
-func (s *Source) watchLink(c *card, stop chan struct{}) {
+func (s *Source) watchLink(c *card, stop <-chan struct{}) {
 	for {
 		rx, tx, ok := c.pcie()
 		if !ok || !s.keepLink(c.index, link{rx, tx, clock.Monotonic()}, stop) {
@@ -178,7 +142,7 @@ func (s *Source) watchLink(c *card, stop chan struct{}) {
 }
 
 // keepLink reports false, and keeps nothing, once stop is closed.
-func (s *Source) keepLink(gpu int, l link, stop chan struct{}) bool {
+func (s *Source) keepLink(gpu int, l link, stop <-chan struct{}) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -213,20 +177,10 @@ func (s *Source) Latest() []recording.Sensor {
 	return slices.DeleteFunc(last, func(one recording.Sensor) bool { return one.TS+latestAge < now })
 }
 
-// Processes returns nothing: the driver does not say what each process holds.
-func (s *Source) Processes() []recording.GPUProcess { return nil }
-
-// Parts returns nothing: partitions are cards of their own.
-func (s *Source) Parts() []recording.GPUPart { return nil }
-
-// Xids returns nothing: those are errors of NVIDIA's driver.
-func (s *Source) Xids(uint64, uint64) []recording.Xid { return nil }
-
-// XidCounts returns nothing, as Xids.
-func (s *Source) XidCounts() []recording.XidCount { return nil }
-
 // State reports whether sensors are read, and of which GPUs they are not.
-func (s *Source) State() recording.Source {
+func (s *Source) State() recording.Source { return s.state(s.worker.Works()) }
+
+func (s *Source) state(works bool) recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no target uses HIP", Optional: true}
@@ -239,7 +193,7 @@ func (s *Source) State() recording.Source {
 	switch {
 	case len(s.cards) == 0:
 		state.State, state.Detail = "unavailable", "there is no GPU of AMD here"
-	case s.stop == nil:
+	case !works:
 	case len(failed) == len(s.cards):
 		state.State, state.Detail = "unavailable", strings.Join(failed, "; ")
 	default:

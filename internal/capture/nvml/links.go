@@ -58,7 +58,7 @@ func (s *Source) trafficOf(gpu int) *traffic {
 
 // watchPCIe lets nvidia-smi read the traffic of PCIe until stop is closed, again and again where it ends by itself. The
 // pauses grow where it ends without a reading.
-func (s *Source) watchPCIe(stop chan struct{}) {
+func (s *Source) watchPCIe(stop <-chan struct{}) {
 	var pause time.Duration
 	for {
 		err := s.stream(stop, s.readPCIe, "dmon", "-s", "t", "-d", strconv.Itoa(pcieSeconds))
@@ -177,7 +177,7 @@ type linkCounter struct {
 
 // watchNVLink asks nvidia-smi for the counters of NVLink until stop is closed, until it turns out that no GPU has any,
 // or until nvidia-smi has failed nvlinkTries times one after another.
-func (s *Source) watchNVLink(stop chan struct{}) {
+func (s *Source) watchNVLink(stop <-chan struct{}) {
 	var before map[linkCounter]uint64
 	var at uint64
 	failed := 0
@@ -239,7 +239,7 @@ func (s *Source) keepNVLink(before, now map[linkCounter]uint64, from, to uint64)
 }
 
 // countNVLink returns the counters (bytes), and when they were read (ns).
-func (s *Source) countNVLink(stop chan struct{}) (map[linkCounter]uint64, uint64, error) {
+func (s *Source) countNVLink(stop <-chan struct{}) (map[linkCounter]uint64, uint64, error) {
 	out, err := s.ask(stop, "nvlink", "-gt", "d")
 	if err != nil {
 		return nil, 0, err

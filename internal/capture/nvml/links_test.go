@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 )
 
 // dmonAnswer are two rounds of nvidia-smi dmon -s t of a machine whose second GPU does not tell.
@@ -105,7 +106,7 @@ func TestLinks(t *testing.T) {
 		"*apps*) exit;;\nesac\nwhile :; do echo '" + line + "'; sleep 0.02; done\n"
 	s := New(Options{Program: fake(t, script)})
 	defer s.Close()
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "sample with both links", func() bool {
@@ -148,7 +149,7 @@ func TestNoPCIe(t *testing.T) {
 	s := New(Options{Program: fake(t, "case \"$1\" in dmon) echo 'Not supported on the device(s)'; exit 3;; nvlink) "+
 		"exit 3;; *apps*) exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "reason, and samples", func() bool {
@@ -189,7 +190,7 @@ func TestNVLinkRefused(t *testing.T) {
 		"*apps*) exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
 	s.nvlinkPeriod = time.Millisecond
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "reason", func() bool {

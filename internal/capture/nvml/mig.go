@@ -16,7 +16,7 @@ import (
 const maxParts = maxGPUs * 8
 
 // askParts asks for the parts of divided GPUs; where no GPU is divided, it forgets those it knew.
-func (s *Source) askParts(stop chan struct{}) {
+func (s *Source) askParts(stop <-chan struct{}) {
 	var list []recording.GPUPart
 	var err error
 	if s.divided() {
@@ -32,7 +32,7 @@ func (s *Source) divided() bool {
 	return slices.ContainsFunc(s.Latest(), func(one recording.Sensor) bool { return one.MIG })
 }
 
-func (s *Source) partsNow(stop chan struct{}) ([]recording.GPUPart, error) {
+func (s *Source) partsNow(stop <-chan struct{}) ([]recording.GPUPart, error) {
 	names, err := s.ask(stop, "-L")
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 )
 
 // listed and detailed are what nvidia-smi -L and -q -x say of a machine with two GPUs, of which the second is divided.
@@ -73,7 +74,7 @@ func TestParts(t *testing.T) {
 	}
 	s := New(Options{Program: fake(t, script(divided))})
 	defer s.Close()
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "parts", func() bool { return len(s.Parts()) > 0 })
@@ -86,7 +87,7 @@ func TestParts(t *testing.T) {
 	}
 	whole := New(Options{Program: fake(t, script(line))})
 	defer whole.Close()
-	if err := whole.Follow(user(t)); err != nil {
+	if err := whole.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "samples", func() bool { return len(whole.Latest()) > 0 })

@@ -2,7 +2,6 @@ package nvml
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,9 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
-	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording"
-	"github.com/inferscope/inferscope/internal/testkit/needs"
+	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 )
 
 const line = "1, GPU-0a1b, NVIDIA H200, 123.45, 700.00, 61, 1755, 1980, 3201, 0x0000000000000004, 97, 42, 1024, " +
@@ -67,38 +65,6 @@ func fake(t *testing.T, script string) string {
 	return path
 }
 
-// user is a process that maps a file of the driver's name.
-func user(t *testing.T) *proc.Process {
-	t.Helper()
-	needs.Tool(t, "cc")
-	library := filepath.Join(t.TempDir(), "libcuda.so.1")
-	if text, err := exec.Command("cc", "-shared", "-o", library, "-x", "c", os.DevNull).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	cmd := exec.Command("sleep", "60")
-	cmd.Env = append(os.Environ(), "LD_PRELOAD="+library)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	for range 200 {
-		if text, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/maps"); err == nil &&
-			strings.Contains(string(text), library) {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	p, err := proc.Describe(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	return p
-}
-
 // until waits for longer than a source does that ends an nvidia-smi which says nothing, and starts another.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -120,7 +86,7 @@ func TestSamples(t *testing.T) {
 	if got := s.State(); got.State != "waiting" {
 		t.Errorf("%+v", got)
 	}
-	p := user(t)
+	p := sleeper.Mapping(t, "libcuda.so.1")
 	if err := s.Follow(p); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +123,7 @@ func TestOlderDriver(t *testing.T) {
 		},
 	)
 	defer s.Close()
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
@@ -169,7 +135,7 @@ func TestOlderDriverDivided(t *testing.T) {
 	s := New(Options{Program: fake(t, "case \"$1\" in *event_reasons*) echo 'Field \"clocks_event_reasons.active\" is "+
 		"not a valid field to query.'; exit 2;; esac\nwhile :; do echo '"+divided+"'; sleep 0.02; done\n")})
 	defer s.Close()
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "sample of a divided GPU", func() bool {
@@ -184,7 +150,7 @@ func TestNoListOfFields(t *testing.T) {
 	s := New(Options{Program: fake(t, "case \"$1\" in --query-gpu=*) echo \"$1\" >> "+asked+"; echo 'Field \"index\" "+
 		"is not a valid field to query.'; exit 2;; *) exit 3;; esac\n")})
 	defer s.Close()
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	var want string
@@ -216,7 +182,7 @@ func TestRefused(t *testing.T) {
 		},
 	)
 	defer s.Close()
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "reason", func() bool {
@@ -231,7 +197,7 @@ func TestProcesses(t *testing.T) {
 	s := New(Options{Program: fake(t, "case \"$1\" in *compute-apps*) echo '17, GPU-0a1b, 512'; echo '18, GPU-0a1b, "+
 		"[N/A]'; exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "processes", func() bool { return len(s.Processes()) > 0 })
@@ -260,7 +226,7 @@ func TestXids(t *testing.T) {
 	defer w.Close()
 	s := New(Options{Program: fake(t, "while :; do echo '"+line+"'; sleep 0.02; done\n"), KernelLog: log})
 	defer s.Close()
-	p := user(t)
+	p := sleeper.Mapping(t, "libcuda.so.1")
 	if err := s.Follow(p); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +245,7 @@ func TestXids(t *testing.T) {
 	}
 	got := s.Xids(0, clock.Monotonic())
 	want := []recording.Xid{
-		{TS: got[0].TS, GPU: 1, Bus: "0000:65:00", Code: 31, PID: 1234, Text: "name=python3, Ch 00000010. MMU Fault"},
+		{TS: got[0].TS, GPU: 1, UUID: "GPU-0a1b", Bus: "0000:65:00", Code: 31, PID: 1234, Text: "name=python3, Ch 00000010. MMU Fault"},
 		{TS: got[1].TS, GPU: -1, Bus: "0000:66:00", Code: 79, Text: "GPU has fallen off the bus."},
 	}
 	if !slices.Equal(got, want) {
@@ -310,7 +276,7 @@ func TestProcessesRefused(t *testing.T) {
 		t, "case \"$1\" in *compute-apps*) exit 3;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n",
 	)})
 	defer s.Close()
-	if err := s.Follow(user(t)); err != nil {
+	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "reason", func() bool {

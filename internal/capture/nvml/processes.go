@@ -20,7 +20,7 @@ const (
 )
 
 // askProcesses asks nvidia-smi what each process holds, and for the parts of divided GPUs, until stop is closed.
-func (s *Source) askProcesses(stop chan struct{}) {
+func (s *Source) askProcesses(stop <-chan struct{}) {
 	for {
 		list, err := s.processesNow(stop)
 		s.mu.Lock()
@@ -35,7 +35,7 @@ func (s *Source) askProcesses(stop chan struct{}) {
 	}
 }
 
-func (s *Source) processesNow(stop chan struct{}) ([]recording.GPUProcess, error) {
+func (s *Source) processesNow(stop <-chan struct{}) ([]recording.GPUProcess, error) {
 	out, err := s.ask(stop, "--query-compute-apps=pid,gpu_uuid,used_gpu_memory", "--format=csv,noheader,nounits")
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (s *Source) processesNow(stop chan struct{}) ([]recording.GPUProcess, error
 }
 
 // ask returns one answer of nvidia-smi; closing stop ends it.
-func (s *Source) ask(stop chan struct{}, args ...string) (string, error) {
+func (s *Source) ask(stop <-chan struct{}, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	go func() {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/demand"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -58,18 +59,18 @@ type Options struct {
 	KernelLog string // tests: stands in for /dev/kmsg
 }
 
-// Source samples the sensors of all GPUs of the machine. It implements daemon.Source and daemon.Sensing.
+// Source samples the sensors of all GPUs of the machine. It implements daemon.Source.
 type Source struct {
 	program   string
 	kernelLog string
+	worker    *demand.Worker
 
 	mu        sync.Mutex
-	users     map[proc.ID]bool // processes that map the driver
 	samples   []recording.Sensor
 	processes []recording.GPUProcess // as nvidia-smi said last
 	xids      []recording.Xid
 	xidCounts []recording.XidCount // by GPU and code, maxXidCounts at most
-	buses     map[string]int       // GPUs by bus
+	buses     map[string]gpuID     // by bus
 	err       error                // why there are no samples; nil: there are, or nobody wants any
 	logErr    error                // why the kernel's log is not read
 	askErr    error                // why it is not known what processes hold
@@ -79,20 +80,24 @@ type Source struct {
 	linkErr   error                // why it is not known what PCIe carries
 	nvlinkErr error                // why it is not known what NVLink carries
 	children  map[int]*exec.Cmd    // nvidia-smi that run on, by pid
-	stop      chan struct{}        // closed to end the sampling; nil: it does not run
-	running   sync.WaitGroup
-	closed    bool
 
 	nvlinkPeriod time.Duration // between readings of NVLink
+}
+
+// gpuID is what a GPU is called.
+type gpuID struct {
+	index int
+	uuid  string
 }
 
 // New makes a source; nothing is started before a target uses a GPU.
 func New(opts Options) *Source {
 	s := &Source{
 		program: opts.Program, kernelLog: cmp.Or(opts.KernelLog, "/dev/kmsg"),
-		users: map[proc.ID]bool{}, buses: map[string]int{}, links: map[int]*traffic{}, children: map[int]*exec.Cmd{},
+		buses: map[string]gpuID{}, links: map[int]*traffic{}, children: map[int]*exec.Cmd{},
 		nvlinkPeriod: nvlinkPeriod,
 	}
+	s.worker = demand.New(demand.Options{Uses: cuda.IsDriverFile, Start: s.start, Stopping: s.endChildren})
 	if s.program == "" {
 		for _, path := range places() {
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
@@ -109,71 +114,41 @@ func (s *Source) Name() string { return sourceName }
 
 // Follow begins to sample where p maps the driver.
 func (s *Source) Follow(p *proc.Process) error {
-	s.mu.Lock()
-	known := s.users[p.ID()] || s.closed || s.program == ""
-	s.mu.Unlock()
-	if known {
-		return nil
-	}
-	found, err := proc.Libraries(p, cuda.IsDriverFile)
-	if err != nil || len(found) == 0 {
-		return nil // cudaapi says why its libraries cannot be listed
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
-	}
-	s.users[p.ID()] = true
-	if s.stop == nil {
-		stop := make(chan struct{})
-		s.stop = stop
-		s.forgetLinks()
-		s.running.Go(func() { s.run(stop) })
-		s.running.Go(func() { s.watchPCIe(stop) })
-		s.running.Go(func() { s.watchNVLink(stop) })
-		s.running.Go(func() { s.askProcesses(stop) })
-		s.running.Go(func() { s.readLog(stop) })
+	if s.program != "" {
+		s.worker.Follow(p)
 	}
 	return nil
 }
 
 // Forget ends the sampling with the last process that used a GPU.
-func (s *Source) Forget(p *proc.Process) {
-	s.mu.Lock()
-	delete(s.users, p.ID())
-	idle := len(s.users) == 0
-	s.mu.Unlock()
-	if idle {
-		s.end()
-	}
-}
+func (s *Source) Forget(p *proc.Process) { s.worker.Forget(p) }
 
 // Close ends the sampling.
 func (s *Source) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.end()
+	s.worker.Close()
 	return nil
 }
 
-func (s *Source) end() {
+func (s *Source) start(stop <-chan struct{}, run func(func())) {
 	s.mu.Lock()
-	stop := s.stop
-	s.stop = nil
-	if stop == nil {
-		s.mu.Unlock()
-		return
-	}
-	close(stop) // with mu held, so that no child starts after those that are ended here
-	kill(slices.Collect(maps.Values(s.children)))
+	s.forgetLinks()
 	s.mu.Unlock()
-	s.running.Wait()
+	for _, work := range []func(stop <-chan struct{}){
+		s.run, s.watchPCIe, s.watchNVLink, s.askProcesses, s.readLog,
+	} {
+		run(func() { work(stop) })
+	}
+}
+
+// endChildren ends what runs. stop is closed by then, so that no other child starts.
+func (s *Source) endChildren() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kill(slices.Collect(maps.Values(s.children)))
 }
 
 // run lets nvidia-smi sample until stop is closed, again and again where it ends by itself.
-func (s *Source) run(stop chan struct{}) {
+func (s *Source) run(stop <-chan struct{}) {
 	lists := fieldLists()
 	for {
 		err := s.sample(lists[0], stop)
@@ -201,7 +176,7 @@ func (s *Source) run(stop chan struct{}) {
 var errField = errors.New("nvidia-smi does not know a field")
 
 // sample reads one run of nvidia-smi.
-func (s *Source) sample(fields []field, stop chan struct{}) error {
+func (s *Source) sample(fields []field, stop <-chan struct{}) error {
 	read := func(r io.Reader, began func()) error { return s.read(r, fields, began) }
 	return s.stream(stop, read, "--query-gpu="+names(fields), "--format=csv,noheader,nounits",
 		fmt.Sprintf("-lms=%d", interval.Milliseconds()))
@@ -210,7 +185,7 @@ func (s *Source) sample(fields []field, stop chan struct{}) error {
 // stream runs nvidia-smi, which goes on until it is ended, and lets read take what it says. read calls began with the
 // first line that makes sense.
 func (s *Source) stream(
-	stop chan struct{}, read func(r io.Reader, began func()) error, args ...string,
+	stop <-chan struct{}, read func(r io.Reader, began func()) error, args ...string,
 ) error {
 	cmd := exec.Command(s.program, args...) //nolint:noctx // end kills it
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
@@ -277,7 +252,7 @@ func (s *Source) keep(a answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = nil
-	s.buses[a.bus] = a.GPU
+	s.buses[a.bus] = gpuID{a.GPU, a.UUID}
 	if t := s.links[a.GPU]; t != nil {
 		t.add(&a.Sensor)
 	}
@@ -326,13 +301,14 @@ func within[T any](list []T, ok func(T) bool) []T {
 
 // State reports whether sensors are read.
 func (s *Source) State() recording.Source {
+	works := s.worker.Works()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no target uses a GPU", Optional: true}
 	switch {
 	case s.program == "":
 		state.State, state.Detail = "unavailable", "nvidia-smi is not installed here"
-	case s.stop == nil:
+	case !works:
 	case s.err != nil:
 		state.State, state.Detail = "unavailable", s.err.Error()
 	default:

@@ -43,7 +43,7 @@ func parseXid(record string) (recording.Xid, bool) {
 }
 
 // readLog reads the kernel's log from now on, until stop is closed.
-func (s *Source) readLog(stop chan struct{}) {
+func (s *Source) readLog(stop <-chan struct{}) {
 	err := s.followLog(stop)
 	select {
 	case <-stop:
@@ -55,7 +55,7 @@ func (s *Source) readLog(stop chan struct{}) {
 	s.logErr = err
 }
 
-func (s *Source) followLog(stop chan struct{}) error {
+func (s *Source) followLog(stop <-chan struct{}) error {
 	f, err := os.OpenFile(s.kernelLog, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err //nolint:wrapcheck // it names the file
@@ -93,7 +93,7 @@ func (s *Source) keepXid(x recording.Xid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if gpu, ok := s.buses[x.Bus]; ok {
-		x.GPU = gpu
+		x.GPU, x.UUID = gpu.index, gpu.uuid
 	}
 	if len(s.xids) == maxXids {
 		s.xids = slices.Delete(s.xids, 0, 1)

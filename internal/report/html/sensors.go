@@ -30,15 +30,11 @@ type readings struct {
 
 func readingsOf(m *recording.Meta) readings {
 	r := readings{samples: map[string][]recording.Sensor{}, xids: map[string][]recording.Xid{}, whole: map[string]string{}}
-	uuids := map[int]string{}
 	for _, s := range m.Sensors {
 		if r.samples[s.UUID] == nil {
 			r.order = append(r.order, s.UUID)
 		}
 		r.samples[s.UUID] = append(r.samples[s.UUID], s)
-		if !s.IsAMD() { // Xids are errors of NVIDIA's driver
-			uuids[s.GPU] = s.UUID
-		}
 	}
 	if m.Driver == nil {
 		return r
@@ -47,8 +43,8 @@ func readingsOf(m *recording.Meta) readings {
 		r.whole[m.Driver.Parts[i].UUID] = m.Driver.Parts[i].GPUUUID
 	}
 	for _, x := range m.Driver.Xids {
-		if uuid, ok := uuids[x.GPU]; ok {
-			r.xids[uuid] = append(r.xids[uuid], x)
+		if r.samples[x.UUID] != nil {
+			r.xids[x.UUID] = append(r.xids[x.UUID], x)
 		} else {
 			r.lost = append(r.lost, x)
 		}

@@ -24,10 +24,10 @@ func sensed(n int) *recording.Recording {
 		m.Sensors = append(m.Sensors, s)
 	}
 	m.Driver = &recording.Driver{Xids: []recording.Xid{
-		{TS: m.From + 1000, GPU: 3, Code: 31, Text: nasty},
-		{TS: m.From + 2000, GPU: 3, Code: 31, Text: nasty},
+		{TS: m.From + 1000, GPU: 3, UUID: "GPU-3", Code: 31, Text: nasty},
+		{TS: m.From + 2000, GPU: 3, UUID: "GPU-3", Code: 31, Text: nasty},
 		{TS: m.From + 3000, GPU: -1, Bus: "0000:66:00", Code: 79},
-		{TS: m.To + 1, GPU: 3, Code: 13},
+		{TS: m.To + 1, GPU: 3, UUID: "GPU-3", Code: 13},
 	}}
 	return rec
 }

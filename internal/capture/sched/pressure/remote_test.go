@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
-	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
+	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
@@ -35,19 +34,7 @@ func onCPU2(rec *recording.Recording) {
 // TestRemoteNodeReachesTheReport: from the files of a host with two NUMA nodes to the finding of a report. The thread runs
 // on CPU 2, of node 1, and three quarters of its pages lie there; the GPU is at node 0, and then at node 1.
 func TestRemoteNodeReachesTheReport(t *testing.T) {
-	cmd := exec.Command("sleep", "60")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	p, err := proc.Describe(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
+	p := sleeper.Start(t)
 	own := fmt.Sprintf("/proc/%d/", p.PID)
 	stat, err := os.ReadFile(own + "stat")
 	if err != nil {

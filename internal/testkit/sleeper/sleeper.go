@@ -1,0 +1,62 @@
+// Package sleeper starts processes that do nothing, for tests of what follows processes.
+package sleeper
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
+)
+
+// patience is how long a process may take to map a library.
+const patience = 30 * time.Second
+
+// Start starts a process that sleeps until the test ends.
+func Start(t testing.TB) *proc.Process {
+	t.Helper()
+	return start(t)
+}
+
+// Mapping starts one that maps an empty library of this name, such as libcuda.so.1.
+func Mapping(t testing.TB, base string) *proc.Process {
+	t.Helper()
+	cc := needs.Tool(t, "cc")
+	library := filepath.Join(t.TempDir(), base)
+	if text, err := exec.Command(cc, "-shared", "-o", library, "-x", "c", os.DevNull).CombinedOutput(); err != nil {
+		t.Fatalf("make %s: %v\n%s", base, err, text)
+	}
+	p := start(t, "LD_PRELOAD="+library)
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		found, err := proc.Libraries(p, func(name string) bool { return strings.HasPrefix(name, base) })
+		if err == nil && len(found) > 0 {
+			return p
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the process does not map %s: %v", base, err)
+		}
+	}
+}
+
+func start(t testing.TB, environ ...string) *proc.Process {
+	t.Helper()
+	cmd := exec.Command("sleep", "600")
+	cmd.Env = append(os.Environ(), environ...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	p, err := proc.Describe(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
