@@ -32,10 +32,14 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 		&f.mode,
 		"gpu",
 		string(gpu.Windows),
-
 		"when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 40%",
 	)
-	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn, "longest window of GPU records; shorter where the overhead budget asks for it")
+	set.DurationVar(
+		&f.window,
+		"gpu-window",
+		gpu.DefaultOn,
+		"longest window of GPU records; shorter where the overhead budget asks for it",
+	)
 	set.DurationVar(&f.period, "gpu-period", gpu.DefaultPeriod, "time from one window's beginning to the next one's")
 	set.Float64Var(
 		&f.budget,
@@ -95,7 +99,7 @@ func (f *gpuFlags) source(
 		in, err := injector(linkHolder)
 		if err != nil {
 			logger.Warn(
-				"the agent cannot be loaded into processes: launches are recorded by probes, GPU activity is not recorded",
+				"no agent can be injected: launches are recorded by probes, GPU activity is not recorded",
 				zap.Error(err),
 			)
 		} else {

@@ -294,7 +294,10 @@ func recorderHelper([]string) error {
 			w.SetTables(tables)
 			w.SetLines(jsonLines)
 			if err := recorderConfined(dir); err != nil {
-				logger.Warn("the process that keeps recordings has more rights than it needs; the rest goes on", zap.Error(err))
+				logger.Warn(
+					"the process that keeps recordings has more rights than it needs; the rest goes on",
+					zap.Error(err),
+				)
 			}
 		},
 	)

@@ -100,8 +100,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestHistoryOfEndedProcesses: however many processes lose something and end, what is kept is no more than windows reach
-// back to, and the sums are right.
+// TestHistoryOfEndedProcesses: however many processes lose something and end, what is kept is no more than windows
+// reach back to, and the sums are right.
 func TestHistoryOfEndedProcesses(t *testing.T) {
 	const keep, processes = 60, 5000
 	var now uint64

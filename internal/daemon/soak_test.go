@@ -12,8 +12,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// TestTargetsThatComeAndGo: a daemon that 5,000 targets came and went under, one each second of its clock, keeps no more
-// of them than recordings show.
+// TestTargetsThatComeAndGo: a daemon that 5,000 targets came and went under, one each second of its clock, keeps no
+// more of them than recordings show.
 func TestTargetsThatComeAndGo(t *testing.T) {
 	const keep, targets = 60, 5000 // s, and as many targets
 	w := newWorld(t)

@@ -89,7 +89,7 @@ func (f *follower) include(r api.WatchRequest) error {
 		f.withdraw(root)
 		return fmt.Errorf("cannot watch the process: %w", err)
 	}
-	if !r.AnyOwner && p.Owner != r.Owner { // it is another's since it was looked at: barred leaves it alone
+	if !r.AnyOwner && p.Owner != r.Owner { // it is another user's since it was looked at
 		return clierror.New(
 			clierror.Permission,
 			"ask as root (sudo)",

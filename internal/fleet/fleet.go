@@ -1,6 +1,6 @@
-// Package fleet keeps what a daemon sees for longer than it remembers: recordings of a minute each in a directory, within
-// a quota, and from there in an object store. It runs in a process of its own (inferscoped recorder-helper), a client of
-// the daemon like any other, so that writing files costs the daemon neither memory nor time.
+// Package fleet keeps what a daemon sees for longer than it remembers: recordings of a minute each in a directory,
+// within a quota, and from there in an object store. It runs in a process of its own (inferscoped recorder-helper), a
+// client of the daemon like any other, so that writing files costs the daemon neither memory nor time.
 package fleet
 
 import (

@@ -90,8 +90,8 @@ func TestJournalOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestJournalStaysSmall: it is as long as the recordings that are there make it, and no more is lost of one that was cut
-// off in the middle of a line than that line.
+// TestJournalStaysSmall: it is as long as the recordings that are there make it, and no more is lost of one that was
+// cut off in the middle of a line than that line.
 func TestJournalStaysSmall(t *testing.T) {
 	s := locked(t, t.TempDir())
 	for range maxEntries + 10 {
@@ -113,8 +113,8 @@ func TestJournalStaysSmall(t *testing.T) {
 	}
 }
 
-// TestWhenARecordingBegins: it covers what was watched before the process that keeps recordings looked, and nothing that
-// was recorded before.
+// TestWhenARecordingBegins: it covers what was watched before the process that keeps recordings looked, and nothing
+// that was recorded before.
 func TestWhenARecordingBegins(t *testing.T) {
 	s := locked(t, t.TempDir())
 	w := &Worker{shelf: s, left: map[uint32]time.Time{}}

@@ -29,7 +29,7 @@ func TestSourceThatWasOff(t *testing.T) {
 	text := strings.Join(strings.Fields(out.String()), " ")
 	for _, want := range []string{
 		"A source was off for a part of the time, to keep watching within its budget (1; requests). 75.0% of the time",
-		"rates and requests at a time are of that time",
+		"rates and requests at a time refer to that time",
 		"on 25.0%, off 75.0%; missing: requests; watching took 5.0% of its time",
 	} {
 		if !strings.Contains(text, want) {

@@ -74,7 +74,7 @@ func requestFacts(s *requests.Summary, window uint64) document.Facts {
 	f.Add("Requests", countText(s))
 	if float64(s.Watched) < (1-notedPause)*float64(window) {
 		f.Add("Watched", fmt.Sprintf(
-			"for %s of the %s: rates and requests at a time are of that time",
+			"for %s of the %s: rates and requests at a time refer to that time",
 			format.Span(s.Watched), format.Span(window),
 		))
 	}

@@ -72,8 +72,8 @@ func TestPipeline(t *testing.T) {
 	d.stop()
 }
 
-// TestPipelineOfProcesses: stages that are processes wait for each other in kernels of NCCL. That is a pipeline bubble as
-// far as the one that is waited for works, and exposed communication where transfers take the time.
+// TestPipelineOfProcesses: stages that are processes wait for each other in kernels of NCCL. That is a pipeline bubble
+// as far as the one that is waited for works, and exposed communication where transfers take the time.
 func TestPipelineOfProcesses(t *testing.T) {
 	needs.Long(t)
 	needs.Root(t, "it loads BPF programs and attaches probes")
@@ -116,8 +116,8 @@ func TestPipelineOfProcesses(t *testing.T) {
 		late := costs["no-cpu"]
 		bubble, exposed := costs["pipeline-bubble"], costs["exposed-communication"]
 		truth := float64(waitingForWorkers(rec)) / float64(said.Breakdown.Time)
-		if off := math.Abs(bubble - truth); off > 0.05+late || x.bubbles != (bubble > 0.1) || x.bubbles != (bubble > exposed) &&
-			exposed > 0 && late < 0.05 || costs["straggler"]+costs["imbalance"] > 0 {
+		if off := math.Abs(bubble - truth); off > 0.05+late || x.bubbles != (bubble > 0.1) ||
+			x.bubbles != (bubble > exposed) && exposed > 0 && late < 0.05 || costs["straggler"]+costs["imbalance"] > 0 {
 			t.Errorf("%s: bubbles are %.3f of the time, by the kernels themselves %.3f: %v", name, bubble, truth, costs)
 		}
 		if x.elements == long && exposed < 0.1 {

@@ -329,8 +329,8 @@ class Campaign:
 
     def say(self):
         total, seconds = self.total(), time.monotonic() - self.began
-        print(f"{seconds:.0f} s: {total['attachments']} attachments, {total['deaths']} deaths, longest time without a tick "
-            f"{self.longest:.1f} s", flush=True)
+        print(f"{seconds:.0f} s: {total['attachments']} attachments, {total['deaths']} deaths, longest time without a "
+            f"tick {self.longest:.1f} s", flush=True)
 
     def table(self):
         total = self.total()

@@ -281,8 +281,8 @@ func TestFleetEngines(t *testing.T) {
 	}
 }
 
-// TestFleetSelection: only complete recordings of the time and node that is asked for are downloaded, and what is changed
-// in the store is noticed.
+// TestFleetSelection: only complete recordings of the time and node that is asked for are downloaded, and what is
+// changed in the store is noticed.
 func TestFleetSelection(t *testing.T) {
 	s3 := s3test.Start(t)
 	address, root := s3.Address, s3.Root

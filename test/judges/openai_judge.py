@@ -14,7 +14,8 @@ STREAMS = 16
 def plain(client):
     seen = {"model": "plain", "sent": time.monotonic_ns()}
     answer = client.completions.create(model="plain", prompt="canary", max_tokens=7)
-    return {**seen, "input": answer.usage.prompt_tokens, "output": answer.usage.completion_tokens, "end": "complete"}
+    usage = answer.usage
+    return {**seen, "input": usage.prompt_tokens, "output": usage.completion_tokens, "end": "complete"}
 
 
 def streamed(client, model, leave=0, **more):

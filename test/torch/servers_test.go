@@ -121,8 +121,8 @@ type arrival struct {
 	end          int // of the bytes of the answer so far
 }
 
-// compareWithClients starts a server and the daemon, asks on 1 and on 16 streams at a time, and compares what is recorded
-// with what the clients saw by their own clock.
+// compareWithClients starts a server and the daemon, asks on 1 and on 16 streams at a time, and compares what is
+// recorded with what the clients saw by their own clock.
 func compareWithClients(t *testing.T, cmd *exec.Cmd, a asked) {
 	log, err := os.Create(filepath.Join(t.TempDir(), "server"))
 	if err != nil {

@@ -39,7 +39,8 @@ type missing struct {
 	State  string `json:"state,omitempty"` // of the thread at the end: running, or blocked with what it waits for
 	For    uint64 `json:"state_ns"`        // it has been in State
 	Behind int    `json:"behind"`          // calls of the communicator that others made and it did not
-	// Stack is where the thread was last seen since then, or went to sleep, the leaf first; absent where no sample says it.
+	// Stack is where the thread was last seen since then, or went to sleep, the leaf first; absent where no sample says
+	// it.
 	Stack []string `json:"stack,omitempty"`
 }
 
@@ -49,9 +50,9 @@ type local struct {
 	comm uint64
 }
 
-// hangs finds collectives that cannot end. Calls are counted from the last collective that was found on all ranks on; where
-// there is none, from where NCCL's RAS says that ranks were even, or from the making of the communicators; nothing is said where calls may have been made that the
-// recording does not have.
+// hangs finds collectives that cannot end. Calls are counted from the last collective that was found on all ranks on;
+// where there is none, from where NCCL's RAS says that ranks were even, or from the making of the communicators;
+// nothing is said where calls may have been made that the recording does not have.
 func (s *summing) hangs(list []threads.Thread) []Hang {
 	if len(s.t.Collectives) == 0 || s.incomplete() {
 		return nil
@@ -68,8 +69,8 @@ func (s *summing) hangs(list []threads.Thread) []Hang {
 	return out
 }
 
-// incomplete reports whether calls were lost or left out, or made by a graph, of which no call tells. Where the source of
-// calls was reduced, the probes of one rank came off before those of another.
+// incomplete reports whether calls were lost or left out, or made by a graph, of which no call tells. Where the source
+// of calls was reduced, the probes of one rank came off before those of another.
 func (s *summing) incomplete() bool {
 	if !s.t.Rec.Meta.Overhead.Whole(recording.CallsSource) {
 		return true

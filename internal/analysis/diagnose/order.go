@@ -8,8 +8,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 )
 
-// Predictor says what remedies would bring to what is broken down (Work.Within). It depends on the same recording alone,
-// so that a diagnosis stays a pure function of it.
+// Predictor says what remedies would bring to what is broken down (Work.Within). It depends on the same recording
+// alone, so that a diagnosis stays a pure function of it.
 type Predictor interface {
 	// Together predicts the gain of several remedies together; false if it cannot.
 	Together(remedies ...Remedy) (Gain, bool)
@@ -139,8 +139,8 @@ func payMost(list []ranked) []ranked {
 	return out
 }
 
-// relative is how much of the larger of two shares the smaller one is where they cannot be told apart: small ones differ
-// by less than apart whatever they are.
+// relative is how much of the larger of two shares the smaller one is where they cannot be told apart: small ones
+// differ by less than apart whatever they are.
 const relative = 0.75
 
 // isAlike reports whether two shares of the time are too close to be distinguished.
@@ -165,8 +165,8 @@ func (f *ranked) before(o *ranked) bool {
 	return f.Share > o.Share
 }
 
-// effort is how much a remedy takes: a setting of the host or of the program, a change at one place, a change to how the
-// program works.
+// effort is how much a remedy takes: a setting of the host or of the program, a change at one place, a change to how
+// the program works.
 func effort(id cause.ID) int {
 	switch id {
 	case cause.NoCPU, cause.Throttled, cause.Disk, cause.Network, cause.Worker, cause.Allocation, cause.PageFaults:
@@ -216,8 +216,8 @@ func (f *ranked) mayWin() float64 {
 	return max(f.wins(), min(f.Share, saved(best)))
 }
 
-// saves is the share of the time that the better remedy of a finding saves; where nobody can say, what it costs: it saves
-// no more.
+// saves returns the share of the time that the better remedy of a finding saves. Without a prediction it is the cost of
+// the finding, which is an upper bound.
 func (f *ranked) saves() float64 {
 	if f.Gain == nil || f.Gain.Speedup <= 0 {
 		return f.Share
@@ -229,7 +229,7 @@ func (f *ranked) saves() float64 {
 	return saved(best)
 }
 
-// saved is the share of the time that a speed-up saves.
+// saved returns the share of the time that a speed-up saves.
 func saved(speedup float64) float64 {
 	if speedup <= 1 {
 		return 0

@@ -18,7 +18,7 @@ type thread struct {
 	ops            calls
 	intervals      []threads.Interval // nil: scheduling was not recorded, or not of this thread
 	samples        []sample           // when the thread ran, by time
-	traced         []sample           // where it was from then on, by time: of imported recordings
+	traced         []sample           // stacks of imported recordings, by time: each holds from there on
 	stacks         *threads.Stacks    // of its waits
 	launchInterval uint64             // ns: see walker.launchInterval
 	captures       []capture          // by time; nil: none

@@ -146,8 +146,8 @@ func (w *walker) waker(th *thread, iv *threads.Interval) *thread {
 	return by
 }
 
-// child returns the main thread of the only child that a process had in [from, to]; nil where it had none or several, of
-// which a call can wait for any.
+// child returns the main thread of the only child that a process had in [from, to]; nil where it had none or several,
+// of which a call can wait for any.
 func (w *walker) child(pid uint32, from, to uint64) *thread {
 	var only *recording.Process
 	for i := range w.t.Rec.Meta.Processes {

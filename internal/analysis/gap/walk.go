@@ -106,10 +106,9 @@ func (w *walker) ranSince(th *thread, g *grant, from, to uint64) {
 	w.ran(th, g.sampleClass, from, to)
 }
 
-// granted returns until when after a call the thread is taken to launch, whatever it runs, and the cause of
-// that: after a synchronization the queue is empty, and what launching the next takes is the synchronization's price, as
-// is the way from a copy that reads a result to the wait for it.
-// op is the call whose price it is.
+// granted returns until when after a call the thread is taken to launch, whatever it runs, and the cause of that: after
+// a synchronization the queue is empty, and what launching the next takes is the synchronization's price, as is the way
+// from a copy that reads a result to the wait for it. op is the call whose price it is.
 func (w *walker) granted(th *thread, next int) (until uint64, c cause.ID, op int32) {
 	if next == 0 || next >= th.ops.count {
 		return 0, cause.Unknown, None

@@ -87,7 +87,7 @@ const (
 	leastTail     = uint64(20e6) // ns
 	full          = 0.7          // share of the waits for a first token in which as many streams as ever had tokens
 	fewestHeld    = 5            // requests that waited so for most of the time to their first token
-	byChance      = 2.0          // steps with prefills must be long, and stalls end in one, so many times as often as others
+	byChance      = 2.0          // how many times as often as others steps with prefills are long, or stalls end in one
 	mostlyPrefill = 0.5          // of the stalls
 )
 
@@ -231,8 +231,8 @@ func (d *Delay) sum(values []uint64) *Delay {
 	return d
 }
 
-// queue is the time in the engine's queue: for a place in the batch, or for the KV cache. What a limit holds in front of
-// that queue while others are in it would be there without the limit.
+// queue is the time in the engine's queue: for a place in the batch, or for the KV cache. What a limit holds in front
+// of that queue while others are in it would be there without the limit.
 func (s *Summary) queue(meta *recording.Meta, list []told, limit *limit) *Delay {
 	e := s.Engine
 	if e.MaxWaiting == 0 || e.Slots < leastSlots {
@@ -286,7 +286,8 @@ func (s *Summary) preempted(list []told) *Delay {
 	return d.sum(values)
 }
 
-// prefills is for how long requests that decode waited for steps in which others had their first token, beyond a usual step.
+// prefills is for how long requests that decode waited for steps in which others had their first token, beyond a usual
+// step.
 func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 	type step struct {
 		key      engineKey
@@ -358,8 +359,8 @@ func (t *told) stays() stays {
 	}
 }
 
-// api is the time in the API server, before the engine and after it: what it worked and what it waited for a CPU. client is
-// that of clients which read slowly; nil: there are none. What a limit holds is not the API server's work.
+// api is the time in the API server, before the engine and after it: what it worked and what it waited for a CPU.
+// client is that of clients which read slowly; nil: there are none. What a limit holds is not the API server's work.
 func (s *Summary) api(list []told, limit *limit, ran ran) (client *Delay, parts []Delay) {
 	tails := make([]uint64, len(list))
 	for i := range list {

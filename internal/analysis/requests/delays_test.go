@@ -79,8 +79,8 @@ func TestDelaysWithoutEngine(t *testing.T) {
 	}
 }
 
-// TestDelayNeedsAnIdleServer: an answer that is written long after the engine made it is a client's fault only where the
-// thread of the server did not run meanwhile.
+// TestDelayNeedsAnIdleServer: an answer that is written long after the engine made it is a client's fault only where
+// the thread of the server did not run meanwhile.
 func TestDelayNeedsAnIdleServer(t *testing.T) {
 	for _, test := range []struct {
 		running float64
@@ -236,8 +236,8 @@ func TestStarvedServer(t *testing.T) {
 	}
 }
 
-// TestFirstTokenHeldBack: a first token that the API server has and does not write is its delay, though all of the answer
-// is written in time.
+// TestFirstTokenHeldBack: a first token that the API server has and does not write is its delay, though all of the
+// answer is written in time.
 func TestFirstTokenHeldBack(t *testing.T) {
 	for _, held := range []uint64{0, 90} { // ms
 		b := newBuilder(4000 * ms)

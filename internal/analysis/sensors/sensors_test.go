@@ -57,8 +57,8 @@ func TestEnergy(t *testing.T) {
 	}
 }
 
-// TestDivided: of a divided GPU there is no energy per iteration, since its power is that of all parts; it is used where
-// one of its parts is.
+// TestDivided: of a divided GPU there is no energy per iteration, since its power is that of all parts; it is used
+// where one of its parts is.
 func TestDivided(t *testing.T) {
 	rec := record(func(_ int, s *recording.Sensor) { s.MIG, s.Utilization = true, 0 })
 	rec.Meta.GPU.Devices[0].UUID = "MIG-1"

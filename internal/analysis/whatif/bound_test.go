@@ -272,8 +272,8 @@ func TestVague(t *testing.T) {
 	}
 }
 
-// TestLockOfThoseThatLeave: Python code that leaves the thread that launches brings less in a thread of the same process
-// than in another one where that thread runs Python as well, and as much where it does not.
+// TestLockOfThoseThatLeave: Python code that leaves the thread that launches brings less in a thread of the same
+// process than in another one where that thread runs Python as well, and as much where it does not.
 func TestLockOfThoseThatLeave(t *testing.T) {
 	features := func(launching recording.Frame) Prediction {
 		sc := newScene()

@@ -89,9 +89,9 @@ func TestMostly(t *testing.T) {
 	}
 }
 
-// TestLessCrowded: a thread that computes half as long loses its CPU half as often, and uses half as much of a quota. One
-// that wakes up waits half as long where the target's others compute half as long, and as long as before where only it
-// does.
+// TestLessCrowded: a thread that computes half as long loses its CPU half as often, and uses half as much of a quota.
+// One that wakes up waits half as long where the target's others compute half as long, and as long as before where only
+// it does.
 func TestLessCrowded(t *testing.T) {
 	g := &replay.Graph{Whats: []replay.What{
 		{Kind: replay.Run, TID: 1},

@@ -23,8 +23,8 @@ func (s *scene) asked(at uint64, helper uint32) {
 	s.wait(at+3*ms+30*us, at+5950*us)
 }
 
-// TestOperatorsLetGoOfTheLock: each operator of PyTorch releases the lock, so that Python work beside the launching delays
-// it, and doing that work ahead brings nothing. It may bring all where the GPU is waited for meanwhile.
+// TestOperatorsLetGoOfTheLock: each operator of PyTorch releases the lock, so that Python work beside the launching
+// delays it, and doing that work ahead brings nothing. It may bring all where the GPU is waited for meanwhile.
 func TestOperatorsLetGoOfTheLock(t *testing.T) {
 	const each = 6 * ms
 	answers := func(framework string) Prediction {
@@ -127,20 +127,25 @@ func TestGraphOfEachStep(t *testing.T) {
 	}
 }
 
-// TestWaitsForTheGILThatTimeOut: three threads encode for 3 ms each in turns, so that each waits for the lock for 6 ms,
-// and looks up after 5. Encoding three times as fast lets them wait for 2 ms: no look is for anything.
-func TestWaitsForTheGILThatTimeOut(t *testing.T) {
-	const hold = 3 * ms
-	sc := newScene()
+// encoders is a scene of three threads that encode in turns, with the stacks of a wait for the lock and of encoding.
+func encoders() (sc *scene, all []uint32, take, encode uint64) {
+	sc = newScene()
 	third := uint32(helper + 1)
 	sc.Thread(leader, third, "")
 	sc.Runs(third, start)
-	take := sc.Stack(
+	take = sc.Stack(
 		recordtest.Kernel("futex_wait"), recordtest.Native("pthread_cond_timedwait", "libc.so.6"),
 		recordtest.Native("take_gil", "python3.12"), recordtest.Python("encode", "/app/infer.py", 7),
 	)
-	encode := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7))
-	all := []uint32{leader, helper, third}
+	encode = sc.Stack(recordtest.Python("encode", "/app/infer.py", 7))
+	return sc, []uint32{leader, helper, third}, take, encode
+}
+
+// TestWaitsForTheGILThatTimeOut: three threads encode for 3 ms each in turns, so that each waits for the lock for 6 ms,
+// and looks up after 5. If they encode three times as fast, each waits for 2 ms and no wait times out.
+func TestWaitsForTheGILThatTimeOut(t *testing.T) {
+	const hold = 3 * ms
+	sc, all, take, encode := encoders()
 	for i := range uint64(calltest.Second/hold) - 3 {
 		at, tid, before := i*hold, all[i%3], all[(i+2)%3]
 		sc.Samples(tid, start+at, start+at+hold, 6, encode, event.Whole)
@@ -195,20 +200,11 @@ func TestHolderThatIsMadeToLetGo(t *testing.T) {
 	}
 }
 
-// TestLockThatIsFreeAfterATimeout: three threads encode for 2.5 ms each in turns. The leader's wait of 5 ms times out just
-// as the lock is free, so that nobody wakes it; it waited for the two before it all the same.
+// TestLockThatIsFreeAfterATimeout: three threads encode for 2.5 ms each in turns. The leader's wait of 5 ms times out
+// just as the lock is free, so that nobody wakes it; it waited for the two before it all the same.
 func TestLockThatIsFreeAfterATimeout(t *testing.T) {
 	const hold = 2500 * us
-	sc := newScene()
-	third := uint32(helper + 1)
-	sc.Thread(leader, third, "")
-	sc.Runs(third, start)
-	take := sc.Stack(
-		recordtest.Kernel("futex_wait"), recordtest.Native("pthread_cond_timedwait", "libc.so.6"),
-		recordtest.Native("take_gil", "python3.12"), recordtest.Python("encode", "/app/infer.py", 7),
-	)
-	encode := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7))
-	all := []uint32{leader, helper, third}
+	sc, all, take, encode := encoders()
 	for i := range uint64(calltest.Second/hold) - 3 {
 		at, tid := i*hold, all[i%3]
 		sc.Samples(tid, start+at, start+at+hold, 6, encode, event.Whole)

@@ -48,7 +48,8 @@ func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, 
 	return n
 }
 
-// recorders returns the threads that are in the program because it is watched. They live by timers, and what wakes by them now and then does not wait for what they did before.
+// recorders returns the threads that are in the program because it is watched. They live by timers, and what wakes by
+// them now and then does not wait for what they did before.
 func recorders(scheduled []threads.Thread) map[thread]bool {
 	out := map[thread]bool{}
 	for i := range scheduled {

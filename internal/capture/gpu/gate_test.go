@@ -59,8 +59,8 @@ func heldIn(s *Source, p *proc.Process) (h holdings) {
 	return h
 }
 
-// TestGate: while an agent waits to enter CUPTI, each thread is held at its next calls, for 7 ms together. When it is in
-// nobody is.
+// TestGate: while an agent waits to enter CUPTI, each thread is held at its next calls, for 7 ms together. When it is
+// in nobody is.
 func TestGate(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period, opts.Gate = 50*time.Millisecond, 150*time.Millisecond, gates(t)

@@ -259,7 +259,7 @@ func TestFirstWindowWaits(t *testing.T) {
 	}
 }
 
-// TestPacesOfTheDead: what is known of a process that was let go of stays while it lives, for when it is watched again.
+// TestPacesOfTheDead: what is known of a process that was released stays while it lives, for when it is watched again.
 func TestPacesOfTheDead(t *testing.T) {
 	p := paces{all: map[uint32]*pace{}}
 	own := uint32(os.Getpid())

@@ -72,7 +72,7 @@ type paces struct {
 	all map[uint32]*pace // by pid
 }
 
-// begin forgets those that have ended since they were let go of. It counts anew, and still knows which threads of the
+// begin forgets those that have ended since they were released. It counts anew, and still knows which threads of the
 // same program made which calls when it was watched before.
 func (p *paces) begin(pid uint32, image string) {
 	p.mu.Lock()

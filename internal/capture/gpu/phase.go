@@ -13,13 +13,13 @@ type phase uint8
 const (
 	phaseIdle      phase = iota // no agent is wanted
 	phaseEntering               // an agent is being injected
-	phaseBarred                 // none can come in; it may be tried again later
+	phaseForbidden              // none can come in; it may be tried again later
 	phaseResting                // agents ended too often: the next one is injected later
 	phaseWatching               // an agent is there, and is told to record nothing so far
 	phaseRecording              // an agent is there, and may record
 	phaseHindered               // an agent is there, and no window may open, or CUPTI refuses it
 	phaseHarmful                // its windows left too much memory: the agent was told to go, and stays away
-	phaseLeaving                // the process was let go of; its agent was told to go, and is awaited
+	phaseLeaving                // the process was released; its agent was told to go, and is awaited
 	phaseOver                   // nothing is expected of its process or its agent any more
 	phases
 )
@@ -27,7 +27,7 @@ const (
 // state returns what status and recordings call a phase.
 func (p phase) state() state {
 	return [phases]state{
-		phaseIdle: absent, phaseEntering: waiting, phaseBarred: refused, phaseResting: dormant, phaseWatching: waiting,
+		phaseIdle: absent, phaseEntering: waiting, phaseForbidden: refused, phaseResting: dormant, phaseWatching: waiting,
 		phaseRecording: running,
 		phaseHindered:  refused, phaseHarmful: dormant, phaseLeaving: gone, phaseOver: gone,
 	}[p]
@@ -38,7 +38,7 @@ func (q *session) mayOpen() bool { return q.phase == phaseWatching || q.phase ==
 
 func (p phase) String() string {
 	return [phases]string{
-		"idle", "entering", "barred", "resting", "watching", "recording", "hindered", "harmful", "leaving", "over",
+		"idle", "entering", "forbidden", "resting", "watching", "recording", "hindered", "harmful", "leaving", "over",
 	}[p]
 }
 
@@ -47,26 +47,26 @@ type happening uint8
 
 // What happens to a session.
 const (
-	isWanted   happening = iota // an agent is to be injected
-	isBarred                    // it cannot come in, or not yet
-	isTired                     // the last ones ended too soon
-	hasCome                     // an agent is there
-	isWatched                   // its process must be watched for longer before a window opens
-	isFree                      // nothing speaks against windows
-	isHindered                  // something does
-	isHarmful                   // its windows left too much memory
-	hasEnded                    // the agent ended by itself: another session takes its place
-	isRetired                   // the process has ended, runs another program, or was let go of
-	isLeaving                   // its program lives on, with an agent that was told to go
-	hasParted                   // that one has gone, or is given up
+	isWanted    happening = iota // an agent is to be injected
+	isForbidden                  // it cannot come in, or not yet
+	isTired                      // the last ones ended too soon
+	hasCome                      // an agent is there
+	isWatched                    // its process must be watched for longer before a window opens
+	isFree                       // nothing speaks against windows
+	isHindered                   // something does
+	isHarmful                    // its windows left too much memory
+	hasEnded                     // the agent ended by itself: another session takes its place
+	isRetired                    // the process has ended, runs another program, or was released
+	isLeaving                    // its program lives on, with an agent that was told to go
+	hasLeft                      // that one has gone, or is given up
 	happenings
 )
 
 func (h happening) String() string {
 	return [happenings]string{
-		"an agent is wanted", "it is barred", "it ended too often", "it has come", "it is watched",
+		"an agent is wanted", "it is forbidden", "it ended too often", "it has come", "it is watched",
 		"it is free to record", "it is hindered", "it is harmful", "it has ended by itself",
-		"the session is retired", "the agent is leaving", "it has parted",
+		"the session is retired", "the agent is leaving", "it has left",
 	}[h]
 }
 
@@ -79,10 +79,10 @@ type transition struct {
 // transitions are all that there are; what is not here is a mistake of this package's and changes nothing:
 //
 //	happening     from                                    to
-//	isWanted      idle, entering, barred, resting         entering
-//	isBarred      idle, entering, barred, resting         barred
+//	isWanted      idle, entering, forbidden, resting      entering
+//	isForbidden   idle, entering, forbidden, resting      forbidden
 //	isTired       entering                                resting
-//	hasCome       entering, barred, resting               watching
+//	hasCome       entering, forbidden, resting            watching
 //	isWatched     watching, recording, hindered           watching
 //	isFree        watching, recording, hindered           recording
 //	isHindered    watching, recording, hindered           hindered
@@ -90,25 +90,25 @@ type transition struct {
 //	hasEnded      watching, recording, hindered           over
 //	isRetired     all but leaving and over                over
 //	isLeaving     over                                    leaving
-//	hasParted     leaving                                 over
+//	hasLeft       leaving                                 over
 //
 // An agent that comes when its session was retired meanwhile is told to go: isLeaving. No way leads back from harmful,
 // leaving and over to an agent that records.
 var transitions = [happenings]transition{
-	isWanted:   {[]phase{phaseIdle, phaseEntering, phaseBarred, phaseResting}, phaseEntering},
-	isBarred:   {[]phase{phaseIdle, phaseEntering, phaseBarred, phaseResting}, phaseBarred},
-	isTired:    {[]phase{phaseEntering}, phaseResting},
-	hasCome:    {[]phase{phaseEntering, phaseBarred, phaseResting}, phaseWatching},
-	isWatched:  {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseWatching},
-	isFree:     {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseRecording},
-	isHindered: {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseHindered},
-	isHarmful:  {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseHarmful},
-	hasEnded:   {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseOver},
+	isWanted:    {[]phase{phaseIdle, phaseEntering, phaseForbidden, phaseResting}, phaseEntering},
+	isForbidden: {[]phase{phaseIdle, phaseEntering, phaseForbidden, phaseResting}, phaseForbidden},
+	isTired:     {[]phase{phaseEntering}, phaseResting},
+	hasCome:     {[]phase{phaseEntering, phaseForbidden, phaseResting}, phaseWatching},
+	isWatched:   {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseWatching},
+	isFree:      {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseRecording},
+	isHindered:  {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseHindered},
+	isHarmful:   {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseHarmful},
+	hasEnded:    {[]phase{phaseWatching, phaseRecording, phaseHindered}, phaseOver},
 	isRetired: {
 		[]phase{
 			phaseIdle,
 			phaseEntering,
-			phaseBarred,
+			phaseForbidden,
 			phaseResting,
 			phaseWatching,
 			phaseRecording,
@@ -118,7 +118,7 @@ var transitions = [happenings]transition{
 		phaseOver,
 	},
 	isLeaving: {[]phase{phaseOver}, phaseLeaving},
-	hasParted: {[]phase{phaseLeaving}, phaseOver},
+	hasLeft:   {[]phase{phaseLeaving}, phaseOver},
 }
 
 // next returns where a happening leads, and whether it can come in this phase.

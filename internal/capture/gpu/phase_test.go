@@ -13,21 +13,21 @@ import (
 // wayOf is the table in the comment of transitions, the other way round: what can happen in a phase, and where it
 // leads.
 var wayOf = map[phase]map[happening]phase{
-	phaseIdle: {isWanted: phaseEntering, isBarred: phaseBarred, isRetired: phaseOver},
+	phaseIdle: {isWanted: phaseEntering, isForbidden: phaseForbidden, isRetired: phaseOver},
 	phaseEntering: {
-		isWanted:  phaseEntering,
-		isBarred:  phaseBarred,
-		isTired:   phaseResting,
-		hasCome:   phaseWatching,
-		isRetired: phaseOver,
+		isWanted:    phaseEntering,
+		isForbidden: phaseForbidden,
+		isTired:     phaseResting,
+		hasCome:     phaseWatching,
+		isRetired:   phaseOver,
 	},
-	phaseBarred:    {isWanted: phaseEntering, isBarred: phaseBarred, hasCome: phaseWatching, isRetired: phaseOver},
-	phaseResting:   {isWanted: phaseEntering, isBarred: phaseBarred, hasCome: phaseWatching, isRetired: phaseOver},
+	phaseForbidden: {isWanted: phaseEntering, isForbidden: phaseForbidden, hasCome: phaseWatching, isRetired: phaseOver},
+	phaseResting:   {isWanted: phaseEntering, isForbidden: phaseForbidden, hasCome: phaseWatching, isRetired: phaseOver},
 	phaseWatching:  withAgent,
 	phaseRecording: withAgent,
 	phaseHindered:  withAgent,
 	phaseHarmful:   {isRetired: phaseOver},
-	phaseLeaving:   {hasParted: phaseOver},
+	phaseLeaving:   {hasLeft: phaseOver},
 	phaseOver:      {isLeaving: phaseLeaving},
 }
 

@@ -101,7 +101,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 	sleep(ctx, q.rest)
 	for failures := 0; ctx.Err() == nil; {
 		if why := s.whyUnobservable(q.process); why != "" {
-			s.notify(ctx, q, isBarred, why)
+			s.notify(ctx, q, isForbidden, why)
 			return
 		}
 		r, entered, err := s.injectAgent(ctx, q.process)
@@ -116,7 +116,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 			sleep(ctx, 100*time.Millisecond)
 			continue
 		case mayEnd(err):
-			s.notify(ctx, q, isBarred, fmt.Sprintf("%v; looked at again in %s", err, refusal))
+			s.notify(ctx, q, isForbidden, fmt.Sprintf("%v; looked at again in %s", err, refusal))
 			if refusal == s.rests.refusal {
 				s.opts.Log.Warn(
 					"no agent records the GPU activity of a process for now; the rest goes on",
@@ -130,7 +130,7 @@ func (s *Source) enter(ctx context.Context, q *session) {
 		}
 		failures++
 		if errors.Is(err, errRefused) || failures == attempts {
-			s.notify(ctx, q, isBarred, err.Error())
+			s.notify(ctx, q, isForbidden, err.Error())
 			s.opts.Log.Warn(
 				"no agent records the GPU activity of a process; the rest goes on",
 				zap.Uint32("pid", q.process.PID),

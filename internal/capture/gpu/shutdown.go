@@ -11,11 +11,11 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 )
 
-// shutdownTimeout is how long the agent of a process that was let go of, and lives on, may take beside its deadline and
+// shutdownTimeout is how long the agent of a process that was released, and lives on, may take beside its deadline and
 // slack. One whose turn to leave CUPTI has not come by then leaves by itself (docs/gpu-agent.md, Detach).
 const shutdownTimeout = 10 * time.Second
 
-// Forget ends the session with p, which is gone, or let go of: what its ring holds is still read, and where p lives on
+// Forget ends the session with p, which is gone, or released: what its ring holds is still read, and where p lives on
 // the agent is awaited, too.
 func (s *Source) Forget(p *proc.Process) {
 	image, err := proc.Image(p)
@@ -137,7 +137,7 @@ func (s *Source) release(q *session) {
 		)
 	}
 	s.opts.Log.Info("an agent is done with", said...)
-	s.parted(q)
+	s.agentLeft(q)
 	s.dropGates(q)
 	q.released, q.ring, q.reader = q.ring, nil, nil
 	if q.dropping == 0 {
@@ -146,7 +146,7 @@ func (s *Source) release(q *session) {
 	s.retired = slices.DeleteFunc(s.retired, func(o *session) bool { return o == q })
 }
 
-// unmap unmaps the ring that q was released of. The caller holds the lock.
+// unmap unmaps the ring that q has released. The caller holds the lock.
 func (s *Source) unmap(q *session) {
 	if err := q.released.close(); err != nil {
 		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
@@ -154,19 +154,19 @@ func (s *Source) unmap(q *session) {
 	q.released = nil
 }
 
-// parted says what came of it that q's agent was told to leave. The caller holds the lock.
-func (s *Source) parted(q *session) {
+// agentLeft notes whether the agent of q, which was told to leave, has left. The caller holds the lock.
+func (s *Source) agentLeft(q *session) {
 	switch {
 	case q.shutdownBy == 0 || s.closing:
 	case q.stays():
 		s.step(
 			q,
-			hasParted,
+			hasLeft,
 			"the process was released; its agent had not left when it was last looked at, and leaves by itself",
 		)
 		s.takeLeave([]*session{q})
 	default:
-		s.step(q, hasParted, "")
+		s.step(q, hasLeft, "")
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// lettingGo is a source that has let go of a process whose agent takes its time, and the ring of that.
-func lettingGo(t *testing.T, opts Options) (*Source, *producer, *ring) {
+// releasing is a source that has released a process whose agent takes its time, and the ring of that.
+func releasing(t *testing.T, opts Options) (*Source, *producer, *ring) {
 	t.Helper()
 	pr := startProducer(t)
 	opts.Inject, opts.Slots, opts.Index = pr, 1024, graphIndex
@@ -48,10 +48,10 @@ func detailOf(s *Source, pid uint32) string {
 	return ""
 }
 
-// TestLetGoOf: an agent that was told to leave a process that lives on hears of its daemon, and is read, until it has
+// TestReleased: an agent that was told to leave a process that lives on hears of its daemon, and is read, until it has
 // gone.
-func TestLetGoOf(t *testing.T) {
-	s, pr, r := lettingGo(t, Options{})
+func TestReleased(t *testing.T) {
+	s, pr, r := releasing(t, Options{})
 	var got collector
 	s.Feed(0, got.emit)
 	if mode, _ := modeIn(pr); mode != modeQuit {
@@ -89,7 +89,7 @@ func TestLetGoOf(t *testing.T) {
 // TestWatchedAgainMeanwhile: a process that is watched again while its agent leaves gets another one after that, and
 // what is known of its threads stays known.
 func TestWatchedAgainMeanwhile(t *testing.T) {
-	s, pr, _ := lettingGo(t, Options{})
+	s, pr, _ := releasing(t, Options{})
 	image, err := proc.Image(pr.p)
 	if err != nil {
 		t.Fatal(err)
@@ -131,9 +131,9 @@ func (i *slowInjector) Inject(ctx context.Context, p *proc.Process, start start)
 	return i.producer.Inject(ctx, p, start)
 }
 
-// TestLetGoOfWhileAnAgentComes: one that comes when its process has just been let go of leaves again, which is awaited,
+// TestReleasedWhileAnAgentComes: one that comes when its process has just been released leaves again, which is awaited,
 // and no other is injected at the same time.
-func TestLetGoOfWhileAnAgentComes(t *testing.T) {
+func TestReleasedWhileAnAgentComes(t *testing.T) {
 	pr := startProducer(t)
 	in := &slowInjector{pr, make(chan struct{}, 2), make(chan struct{})} // a third one would hang
 	s := newTestSource(t, Options{Inject: in, Slots: 1024})
@@ -172,7 +172,7 @@ func TestLetGoOfWhileAnAgentComes(t *testing.T) {
 // process is watched again.
 func TestNotAwaitedForEver(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
-	s, pr, _ := lettingGo(t, Options{Log: zap.New(core)})
+	s, pr, _ := releasing(t, Options{Log: zap.New(core)})
 	s.mu.Lock()
 	s.retired[0].shutdownBy = 1 // long ago
 	s.mu.Unlock()
@@ -190,9 +190,9 @@ func TestNotAwaitedForEver(t *testing.T) {
 	pr.do("leave")
 }
 
-// TestCloseAwaitsThoseLetGoOf: an agent that leaves already is waited for, too.
-func TestCloseAwaitsThoseLetGoOf(t *testing.T) {
-	s, pr, _ := lettingGo(t, Options{Deadline: time.Hour})
+// TestCloseAwaitsThoseReleased: an agent that leaves already is waited for, too.
+func TestCloseAwaitsThoseReleased(t *testing.T) {
+	s, pr, _ := releasing(t, Options{Deadline: time.Hour})
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
 	pr.do("kernels 1 20 1")
@@ -215,7 +215,7 @@ func TestCloseAwaitsThoseLetGoOf(t *testing.T) {
 // TestProgramEndsWhileItsAgentLeaves: nobody waits for an agent whose program is no more.
 func TestProgramEndsWhileItsAgentLeaves(t *testing.T) {
 	for _, how := range []string{"exec now", "die"} {
-		s, pr, _ := lettingGo(t, Options{})
+		s, pr, _ := releasing(t, Options{})
 		pr.do("kernels 1 20 1")
 		pr.send(how)
 		if how == "die" {
@@ -232,9 +232,9 @@ func TestProgramEndsWhileItsAgentLeaves(t *testing.T) {
 	}
 }
 
-// TestLetGoOfThreadsThatAreAlwaysInside: they are kept out of the driver until the agent has gone, and its last window
+// TestReleasedThreadsThatAreAlwaysInside: they are kept out of the driver until the agent has gone, and its last window
 // ends well.
-func TestLetGoOfThreadsThatAreAlwaysInside(t *testing.T) {
+func TestReleasedThreadsThatAreAlwaysInside(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	opts := simOptions(t, Continuous)
 	opts.Gate, opts.Log = gates(t), zap.New(core)

@@ -380,8 +380,8 @@ type agentOf struct {
 	factor  float64 // of what is predicted
 }
 
-// run opens windows at the times that it is told for so long, and returns when each began and ended to be felt, and what
-// it took (ns).
+// run opens windows as the source schedules them for a length of time. It returns from when to when each disturbed the
+// program, and what it cost (ns).
 func (a agentOf) run(t *testing.T, s *Source, seconds int) (windows []span, costs []float64) {
 	t.Helper()
 	const start, entry, exit = uint64(1000e9), uint64(10e6), uint64(3e6)
@@ -442,9 +442,9 @@ func worst(windows []span, costs []float64, length uint64) float64 {
 	return most
 }
 
-// TestEveryWindowIsPaidOff from the first one on: windows take no more than the budget of any two seconds, of four or six
-// where a program does more than any was seen to, or begins to in the midst of a long window. A report of ten seconds
-// rests on three of them at least.
+// TestEveryWindowIsPaidOff: from the first one on, windows take no more than the budget of any two seconds. The bound
+// holds over four seconds for more load than any program had that was measured, and over six for load that begins
+// within a long window. A report of ten seconds rests on at least three windows.
 func TestEveryWindowIsPaidOff(t *testing.T) {
 	const second = uint64(1e9)
 	for name, c := range map[string]struct {

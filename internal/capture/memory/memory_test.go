@@ -198,8 +198,8 @@ func (w *watch) last(kind event.Kind) event.Event {
 	return all[len(all)-1]
 }
 
-// TestTotalsAreExact: all that the allocator counted, after a late attach, at each level of the source that does not say
-// that it loses some of it; at one that does, nothing that is not true, and the total as soon as a window is open.
+// TestTotalsAreExact: all that the allocator counted, after a late attach, at each level of the source that does not
+// say that it loses some of it; at one that does, nothing that is not true, and the total as soon as a window is open.
 func TestTotalsAreExact(t *testing.T) {
 	program := build(t)
 	for level, l := range newWatch(t).source.Levels() {
@@ -488,8 +488,8 @@ func waitMapped(t *testing.T, pid int, path string) {
 	t.Fatalf("%s is not mapped", path)
 }
 
-// BenchmarkPair is what a call of the allocator, an allocation or a free, costs the program, in ns: by the fastest of many
-// short runs, as others on the machine only make them slower.
+// BenchmarkPair is what a call of the allocator, an allocation or a free, costs the program, in ns: by the fastest of
+// many short runs, as others on the machine only make them slower.
 func BenchmarkPair(b *testing.B) {
 	program := build(b)
 	w := newWatch(b)

@@ -36,10 +36,10 @@ type frame struct {
 	line   uint32  // Python
 }
 
-// table is a tree of stacks with frames that occur once. Numbers of stacks are never
-// used again: the table is a few generations, of which the newest grows. When it is
-// full, or holds stacks that are older than all events, a new one begins, and old ones go when the recorder holds no
-// event as old as their newest, or when there are too many. A stack that is taken all the time stands in each generation.
+// table is a tree of stacks with frames that occur once. Numbers of stacks are never used again: the table is a few
+// generations, of which the newest grows. When it is full, or holds stacks that are older than all events, a new one
+// begins, and old ones go when the recorder holds no event as old as their newest, or when there are too many. A stack
+// that is taken all the time stands in each generation.
 type table struct {
 	mu    sync.Mutex
 	gens  []*generation       // oldest first

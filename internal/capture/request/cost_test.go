@@ -65,8 +65,8 @@ func BenchmarkCost(b *testing.B) {
 }
 
 // BenchmarkPaired says how much CPU time a server of 16 streams of 50 tokens a second takes while its requests are
-// recorded against while they are not, in turns: the median of the ratios, and the interval that holds the true one with
-// a probability of 95% or more.
+// recorded against while they are not, in turns: the median of the ratios, and the interval that holds the true one
+// with a probability of 95% or more.
 func BenchmarkPaired(b *testing.B) {
 	const streams, tokens = 16, 50
 	s := start(b)
@@ -110,8 +110,8 @@ func BenchmarkPaired(b *testing.B) {
 	b.ReportMetric(ratios[n-1-out], "at-most")
 }
 
-// beyond returns how many of n sorted values lie outside of the interval that holds the true median with a probability of
-// 95% or more, at each end: by the binomial distribution; none of fewer than 9.
+// beyond returns how many of n sorted values lie outside of the interval that holds the true median with a probability
+// of 95% or more, at each end: by the binomial distribution; none of fewer than 9.
 func beyond(n int) int {
 	out, below, p := 0, 0.0, math.Pow(0.5, float64(n))
 	for ; below+p <= 0.025; out++ {

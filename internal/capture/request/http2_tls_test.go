@@ -24,8 +24,8 @@ func pythonWithH2(t *testing.T) string {
 	return ""
 }
 
-// TestStreamsOfHTTP2OverTLS: the same over TLS, where ALPN chose HTTP/2 and OpenSSL terminates it, with a server that the
-// package h2 makes: numbers are exact with many streams of a connection at a time.
+// TestStreamsOfHTTP2OverTLS: the same over TLS, where ALPN chose HTTP/2 and OpenSSL terminates it, with a server that
+// the package h2 makes: numbers are exact with many streams of a connection at a time.
 func TestStreamsOfHTTP2OverTLS(t *testing.T) {
 	needs.Root(t, "it loads BPF programs")
 	python := pythonWithH2(t)

@@ -388,8 +388,8 @@ func TestOthersAreNotSeen(t *testing.T) {
 	}
 }
 
-// TestLongUpload: a socket that reads what begins no request is looked at once a second, and followed from its next request
-// on.
+// TestLongUpload: a socket that reads what begins no request is looked at once a second, and followed from its next
+// request on.
 func TestLongUpload(t *testing.T) {
 	const length = 200 * 32
 	s := start(t)
@@ -438,8 +438,8 @@ func TestLongUpload(t *testing.T) {
 	}
 }
 
-// BenchmarkClocks says how far the times are from those of clients at 1, 16 and 256 streams: on an idle machine with a CPU
-// for each client that is 1 ms at most (p99).
+// BenchmarkClocks says how far the times are from those of clients at 1, 16 and 256 streams: on an idle machine with a
+// CPU for each client that is 1 ms at most (p99).
 func BenchmarkClocks(b *testing.B) {
 	for _, streams := range []int{1, 16, 256} {
 		b.Run(fmt.Sprint(streams), func(b *testing.B) {

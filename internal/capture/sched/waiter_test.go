@@ -78,7 +78,8 @@ func run(t testing.TB, cmd *exec.Cmd) *waiter {
 }
 
 // beforeOthers gives the threads a real-time priority, where that is allowed: what they wait for is then what they make
-// each other wait for, whatever else the machine runs. A thread that nobody gives a CPU waits for that most of the time.
+// each other wait for, whatever else the machine runs. A thread that nobody gives a CPU waits for that most of the
+// time.
 func (w *waiter) beforeOthers() {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
 	for _, tid := range append(slices.Collect(maps.Values(w.threads)), w.pid) {

@@ -134,7 +134,8 @@ func (s *scene) sensorItems(list []recording.Sensor) (items []item) {
 	return items
 }
 
-// sensorText returns the rounded values of a sample and the class of its colour. What the GPU does not tell is left out.
+// sensorText returns the rounded values of a sample and the class of its colour. What the GPU does not tell is left
+// out.
 func sensorText(s *recording.Sensor) (text, class string) {
 	var parts []string
 	if s.Power > 0 {

@@ -32,8 +32,8 @@ func sensed(n int) *recording.Recording {
 	return rec
 }
 
-// TestSensorTracks: sensors and errors stand below the work of their GPU; samples that differ by noise are one item, and
-// errors are never drawn as one.
+// TestSensorTracks: sensors and errors stand below the work of their GPU; samples that differ by noise are one item,
+// and errors are never drawn as one.
 func TestSensorTracks(t *testing.T) {
 	for _, n := range []int{200, 400_000} { // the second is too large to be drawn as it was recorded
 		rec := sensed(n)

@@ -2,6 +2,7 @@
 package sleeper
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +28,7 @@ func Mapping(t testing.TB, base string) *proc.Process {
 	t.Helper()
 	cc := needs.Tool(t, "cc")
 	library := filepath.Join(t.TempDir(), base)
-	if text, err := exec.Command(cc, "-shared", "-o", library, "-x", "c", os.DevNull).CombinedOutput(); err != nil {
+	if text, err := exec.CommandContext(t.Context(), cc, "-shared", "-o", library, "-x", "c", os.DevNull).CombinedOutput(); err != nil {
 		t.Fatalf("make %s: %v\n%s", base, err, text)
 	}
 	p := start(t, "LD_PRELOAD="+library)
@@ -44,7 +45,7 @@ func Mapping(t testing.TB, base string) *proc.Process {
 
 func start(t testing.TB, environ ...string) *proc.Process {
 	t.Helper()
-	cmd := exec.Command("sleep", "600")
+	cmd := exec.CommandContext(context.Background(), "sleep", "600") // its end is that of the test
 	cmd.Env = append(os.Environ(), environ...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 
 // A thread that waits for the lock of a Python interpreter (GIL) wakes up each 5 ms (sys.getswitchinterval) and waits
 // on. Where the lock has passed to another thread meanwhile it asks for nothing (take_gil in Python/ceval_gil.c): the
-// wait is one, and ends as soon as those before it have had the lock. Where it has not, its holder is made to let go: the
-// holder would have kept it, so that those 5 ms do not get shorter with what the holder does.
+// wait is one, and ends as soon as those before it have had the lock. Where it has not, its holder is made to let go:
+// the holder would have kept it, so that those 5 ms do not get shorter with what the holder does.
 
 // mostAsking is for how long a thread runs at most between two waits that are one, ns.
 const mostAsking = 100_000

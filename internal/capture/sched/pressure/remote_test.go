@@ -31,8 +31,8 @@ func onCPU2(rec *recording.Recording) {
 	slices.SortStableFunc(rec.Events, func(a, b event.Event) int { return cmp.Compare(a.TS, b.TS) })
 }
 
-// TestRemoteNodeReachesTheReport: from the files of a host with two NUMA nodes to the finding of a report. The thread runs
-// on CPU 2, of node 1, and three quarters of its pages lie there; the GPU is at node 0, and then at node 1.
+// TestRemoteNodeReachesTheReport: from the files of a host with two NUMA nodes to the finding of a report. The thread
+// runs on CPU 2, of node 1, and three quarters of its pages lie there; the GPU is at node 0, and then at node 1.
 func TestRemoteNodeReachesTheReport(t *testing.T) {
 	p := sleeper.Start(t)
 	own := fmt.Sprintf("/proc/%d/", p.PID)
