@@ -152,7 +152,7 @@ type Sensor struct {
 	// utilization.
 	MIG bool `json:"mig"`
 	// What the GPU's links carried, bytes a second, as it was read last: received by the GPU and sent. NVIDIA's driver
-	// counts PCIe for 20 ms once a second, AMD's for a second; NVLink, all links together, is the average of 5 s.
+	// counts PCIe for 20 ms once a second, AMD's for a second; NVLink, all links together, is the average of 10 s.
 	Links    Links  `json:"links_known"`
 	PCIeRx   uint64 `json:"pcie_rx_bytes_per_s"`
 	PCIeTx   uint64 `json:"pcie_tx_bytes_per_s"`

@@ -110,7 +110,7 @@ func addTraffic(d *document.Document, gpus []sensors.GPU) {
 		}
 	}
 	t.Note = "By the driver's counters, of all programs. NVIDIA: PCIe during 20 ms once a second, NVLink in averages of " +
-		"5 s. AMD: PCIe over a second, at most, because packets can be smaller than counted."
+		"10 s. AMD: PCIe over a second, at most, because packets can be smaller than counted."
 	d.AddTable("What the links of the GPUs carried", t)
 }
 

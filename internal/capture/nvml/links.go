@@ -21,10 +21,10 @@ const (
 	pcieSeconds  = 1
 	pcieAge      = 3_000_000_000 // ns in which a reading of PCIe counts
 	maxRestart   = 10 * time.Minute
-	nvlinkPeriod = 5 * time.Second
-	nvlinkAge    = 15_000_000_000 // ns
-	nvlinkTries  = 3              // that may fail one after another
-	maxLinks     = 4096           // lines of one answer
+	nvlinkPeriod = 10 * time.Second // each starts a process
+	nvlinkAge    = 30_000_000_000   // ns
+	nvlinkTries  = 3                // that may fail one after another
+	maxLinks     = 4096             // lines of one answer
 )
 
 // traffic is what the links of one GPU carried last, bytes a second.

@@ -189,7 +189,7 @@ type sensorRow struct {
 	Links    recording.Links `isc:"links_known"           doc:"whose traffic is known, bits: 1 PCIe, 2 NVLink; 4: PCIe at most"`
 	PCIeRx   uint64          `isc:"pcie_rx_bytes_per_s"   doc:"received, counted once a second: for 20 ms (NVIDIA)"`
 	PCIeTx   uint64          `isc:"pcie_tx_bytes_per_s"   doc:"sent, likewise"`
-	NVLinkRx uint64          `isc:"nvlink_rx_bytes_per_s" doc:"received over all links, average of 5 s"`
+	NVLinkRx uint64          `isc:"nvlink_rx_bytes_per_s" doc:"received over all links, average of 10 s"`
 	NVLinkTx uint64          `isc:"nvlink_tx_bytes_per_s" doc:"sent, likewise"`
 }
 
