@@ -13,7 +13,9 @@ from a start of the daemon to its end, and the daemon's own figure. Before the f
 program runs until its steps no longer get faster; "warm" says how long that took and how much slower its first second
 was: that is the program's own, no daemon has been there. "first 2 s" is what the steps of the first two seconds after
 the daemon is ready take longer than those of the slice before it. "a window takes" is what GPU windows took of the
-program's time, by its steps around them. The goals: at most 2% added (the usual figure), and
+program's time, by its steps around them. "between + in windows" are the two parts of the cost: the usual step (the mean
+of the middle nine tenths, so that one late step of a noisy host does not count) outside of windows against that of the
+slices without the daemon, and the share of the slice that its windows took. The goals: at most 2% added (the usual figure), and
 no pause more than 10 ms longer than the longest without the daemon; "unclear" is a figure whose interval holds the
 goal. After each attachment the target is asked for more steps. A program that dies is printed with its signal, the
 fault's address and module, and its last output, and counted.
@@ -36,6 +38,7 @@ import sys
 import tempfile
 import threading
 import time
+import typing
 
 import numpy
 
@@ -65,6 +68,12 @@ def interval(values):
     return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
 
 
+def middle(gaps):
+    """Mean of the middle nine tenths."""
+    low, high = numpy.quantile(gaps, (0.05, 0.95))
+    return float(gaps[(gaps >= low) & (gaps <= high)].mean())
+
+
 def usual(values):
     """Hodges-Lehmann estimate of the middle of values, and its 95% interval by Wilcoxon's signed ranks (normal
     approximation, six values or more).
@@ -82,6 +91,21 @@ def usual(values):
 
 class Died(Exception):
     pass
+
+
+class Slice(typing.NamedTuple):
+    """Steps from begin to end (time.monotonic_ns): their mean and longest time, ns."""
+
+    begin: int
+    end: int
+    mean: float
+    longest: float
+
+
+def over(window):
+    """When a window is over and no longer felt, ns."""
+    steps = sum(window[k] for k in ("disable", "flush", "leave", "finalize"))
+    return window["off_ns"] + steps + AFTERMATH
 
 
 class Program:
@@ -221,28 +245,39 @@ class Program:
         self._stream("GET", "/generate?n=256", None, lambda _: None)
 
     def measure(self, seconds):
-        """Mean and longest ns of a step in the next seconds."""
+        """The steps of the next seconds."""
         begin = time.monotonic_ns()
         time.sleep(seconds)
         self.alive()
-        gaps = self._gaps(begin, time.monotonic_ns())
+        end = time.monotonic_ns()
+        gaps = self._gaps(begin, end)
         if len(gaps) < 10:
             raise Died(f"{self.name}: {len(gaps)} steps in {seconds} s")
-        return float(gaps.mean()), float(gaps.max())
+        return Slice(begin, end, float(gaps.mean()), float(gaps.max()))
+
+    def between_windows(self, part, windows):
+        """The usual step, ns, of a slice outside of windows."""
+        gaps, begin = [], part.begin
+        for w in sorted(windows, key=lambda w: w["began_ns"]):
+            if w["began_ns"] < part.end and over(w) > begin:
+                gaps.append(self._gaps(begin, w["began_ns"]))
+                begin = over(w)
+        gaps.append(self._gaps(begin, part.end))
+        return middle(numpy.concatenate(gaps))
 
     def settle(self):
         """Runs until the steps of a second are no more than 10% faster than those of any of the two before, for WARM
         seconds at most. Returns seconds, and how many times as long a step of the first took as one of the last."""
         means = []
         while len(means) < WARM and (len(means) < 3 or means[-1] < 0.9 * max(means[-3:])):
-            means.append(self.measure(1)[0])
+            means.append(self.measure(1).mean)
         return len(means), means[0] / means[-1]
 
     def lost(self, window):
         """What a window took of the program's time, ns: its length, less what its steps take in the second before and
         after; None where there are too few."""
         begin = window["began_ns"]
-        end = window["off_ns"] + sum(window[k] for k in ("disable", "flush", "leave", "finalize")) + AFTERMATH
+        end = over(window)
         inside = self._gaps(begin, end)
         around = numpy.concatenate(
             [self._gaps(begin - AROUND, begin - AFTERMATH), self._gaps(end + AFTERMATH, end + AROUND)]
@@ -321,6 +356,7 @@ class Measured:
     def __init__(self, first, warm):
         self.first, self.added, self.early, self.kept, self.own, self.warm = first, [], [], [], "-", warm
         self.windows, self.kernels = [], [0, 0]  # ns that windows took; how many of windows and kernels
+        self.between, self.inside = [], []  # shares of time added between windows and in them, by pairs
         self.longest = {"off": 0.0, "on": 0.0, "whole": 0.0}
 
     def figures(self):
@@ -339,11 +375,17 @@ class Measured:
             "first 2 s %": f"{statistics.median(self.early) * 100:+.2f} (at most {max(self.early) * 100:+.2f})",
             "warm": f"{self.warm[0]} s, {self.warm[1]:.1f} times",
             "pause": f"{pause:+.1f} ms {'ok' if pause <= MOST_PAUSE_MS else 'TOO LONG'}",
+            "between + in windows %": self._parts(),
             "a window takes ms": self._window(),
             "stays %": f"{statistics.fmean(self.kept) * 100:+.2f}",
             "daemon says": self.own,
             "pairs": " ".join(f"{a * 100:+.1f}" for a in self.added),
         }
+
+    def _parts(self):
+        between, half = interval(self.between)
+        inside, of_inside = interval(self.inside)
+        return f"{between * 100:+.2f} +- {half * 100:.2f}, {inside * 100:+.2f} +- {of_inside * 100:.2f}"
 
     def _window(self):
         if not self.windows:
@@ -360,7 +402,7 @@ def measure(name, args, port, until):
     try:
         program = Program(name, args, port)
         warm = program.settle()
-        seen = Measured(program.measure(args.seconds)[0], warm)
+        seen = Measured(program.measure(args.seconds).mean, warm)
         took = 4 * args.seconds + 2 * max(args.settle, FIRST) + 6
         for n in range(args.rounds):
             began = time.monotonic()
@@ -378,7 +420,7 @@ def measure(name, args, port, until):
 
 def measure_round(program, args, log, seen, attached):
     """Off, on, on, off. Returns the number of attachments so far."""
-    turn, before = {"off": [], "on": []}, seen.first
+    turn, before, usual_steps = {"off": [], "on": []}, seen.first, {"off": [], "on": []}
     for what in ("off", "on", "on", "off"):
         watch, began = None, time.monotonic_ns()
         if what == "on":
@@ -386,29 +428,36 @@ def measure_round(program, args, log, seen, attached):
             attached += 1
         try:
             if watch:
-                seen.early.append(program.measure(FIRST)[0] / before - 1)
+                seen.early.append(program.measure(FIRST).mean / before - 1)
             time.sleep(max(0, args.settle - FIRST) if watch else 0.5)
-            mean, worst = program.measure(args.seconds)
+            part = program.measure(args.seconds)
         except BaseException:
             if watch:
                 common.end_group(watch.process)
             raise
-        turn[what].append(mean)
+        turn[what].append(part.mean)
         if what == "off":
-            before = mean
-        seen.longest[what] = max(seen.longest[what], worst)
+            before = part.mean
+        seen.longest[what] = max(seen.longest[what], part.longest)
+        windows = []
         if watch:
             status = watch.status()
             seen.own = own_figure(status)
             for agent in status.get("agents") or []:
-                lost = [program.lost(w) for w in agent.get("window_steps") or []]
-                seen.windows += [ns for ns in lost if ns is not None]
+                windows += agent.get("window_steps") or []
                 seen.kernels = [seen.kernels[0] + agent["windows"], seen.kernels[1] + agent["kernels"]]
+            lost = [(w, program.lost(w)) for w in windows]
+            seen.windows += [ns for _, ns in lost if ns is not None]
+            took = sum(ns for w, ns in lost if ns is not None and part.begin <= w["began_ns"] < part.end)
+            seen.inside.append(took / (part.end - part.begin))
+        usual_steps[what].append(program.between_windows(part, windows))
+        if watch:
             watch.stop()
             time.sleep(0.2)
             program.alive()
             seen.longest["whole"] = max(seen.longest["whole"], program.longest_since(began))
     seen.added += [on / off - 1 for on, off in zip(turn["on"], turn["off"])]
+    seen.between += [on / off - 1 for on, off in zip(usual_steps["on"], usual_steps["off"])]
     seen.kept.append(turn["off"][1] / seen.first - 1)
     return attached
 
