@@ -118,6 +118,7 @@ func (d *direction) forgetTable() {
 		unknown = append(unknown, 0x40, 0, 0) // to be added: no name, no value
 	}
 	_, _ = d.headers.Write(unknown) // it is right
+	_ = d.headers.Close()           // a new size of the table may stand only at the beginning of a block
 }
 
 // take reads one transfer.

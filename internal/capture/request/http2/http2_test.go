@@ -122,6 +122,24 @@ func TestSplits(t *testing.T) {
 	}
 }
 
+// TestTableSize: a client that has read the server's settings before its first request begins that with the size of the
+// table.
+func TestTableSize(t *testing.T) {
+	for _, preface := range []string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ""} {
+		in, l := newPeer(), &log{}
+		c := h2.New(l)
+		in.WriteString(preface)
+		for i := range 2 {
+			in.hpack.SetMaxDynamicTableSize(uint32(i) << 10)
+			ask(t, in, uint32(2*i+1), request)
+		}
+		c.Received(in.transfer(10))
+		if len(l.begun) != 2 || l.begun[0].Route != request || l.begun[1].Route != request {
+			t.Errorf("behind preface %q: %+v", preface, l.begun)
+		}
+	}
+}
+
 // TestUnary: an answer that comes as a whole is no stream, so that it has no time to a first token.
 func TestUnary(t *testing.T) {
 	in, out, l := newPeer(), newPeer(), &log{}
