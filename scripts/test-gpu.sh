@@ -4,9 +4,9 @@
 # scripts/gpu-workloads.sh). PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports;
 # STAGES chooses among calls, cpu, accuracy, cost, budget, continuous, turns, start, floor, inside, starved, soak,
 # threads, detach, together, memory, profilers, mps, diagnosis, run, collectives, framework (memory of PyTorch, sensors),
-# requests, servers (what watching costs them), multi (default: all but multi, which needs several GPUs; collectives
-# needs two, and skips with the reason else); LIMIT is the seconds that one may take (default: 3600; most of what they
-# do fits in 520).
+# sensors (links, their cost, and a bad pointer), requests, servers (what watching costs them), multi (default: all but
+# multi, which needs several GPUs; collectives needs two, and skips with the reason else); LIMIT is the seconds that one
+# may take (default: 3600; most of what they do fits in 520).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"
@@ -24,7 +24,7 @@ if [ ! -x bin/samplerbench ] && command -v go >/dev/null 2>&1; then
 fi
 mkdir -p "$out"
 failed=0
-for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start floor inside starved soak threads detach together memory profilers mps diagnosis run collectives framework requests servers}; do
+for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start floor inside starved soak threads detach together memory profilers mps diagnosis run collectives framework sensors requests servers}; do
 	say "== $stage"
 	if [ "$stage" = calls ] || [ "$stage" = cpu ]; then
 		"$python" "test/gpu/${stage}_check.py" bin "$out" || failed=1
@@ -49,10 +49,11 @@ for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start flo
 	fi
 	case $stage in
 	framework) "$python" test/gpu/memory_live_check.py bin "$out/framework" || failed=1 ;;
+	sensors) "$python" test/gpu/sensors_check.py --bin bin --out "$out/sensors" || failed=1 ;;
 	requests) "$python" test/gpu/requests_check.py --bin bin || failed=1 ;;
 	servers) "$python" test/gpu/server_cost.py --bin bin --limit "${LIMIT:-3600}" --out "$out" || failed=1 ;;
 	esac
-	case $stage in framework | requests | servers) continue ;; esac
+	case $stage in framework | sensors | requests | servers) continue ;; esac
 	[ -x build/gpu-workloads/plain ] || scripts/gpu-workloads.sh || say "the C++ workloads are not built: only PyTorch's are checked"
 	if [ "$stage" = memory ]; then
 		"$python" test/gpu/memory_check.py --bin bin --out "$out" --attachments 60 || failed=1

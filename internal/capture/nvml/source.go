@@ -1,8 +1,8 @@
 // Package nvml is the source of what GPUs' sensors say: power, temperature, clocks and why they are low, utilization,
 // memory, ECC errors. NVML is a C library, and the daemon is a static program without cgo: so the driver's own
 // nvidia-smi asks NVML ten times a second, as a child process that runs only while a target uses a GPU. A second one
-// reads once a second what PCIe carries. Every five seconds the counters of NVLink are read, every ten seconds what
-// each process holds, and the kernel's log is read for errors of GPUs (Xid).
+// reads once a second what PCIe carries. Every ten seconds the counters of NVLink are read, and what each process
+// holds; the kernel's log is read for errors of GPUs (Xid).
 package nvml
 
 import (
