@@ -30,6 +30,7 @@ type client struct {
 	requests, tokens, words int
 	pause                   time.Duration // between requests
 	slow                    time.Duration // between reads of 4 KiB; 0: as fast as it can
+	leaves                  int           // so often it leaves each answer after a few tokens, and asks again
 }
 
 // plantedServer is a server with something wrong, told before anything looked for it.
@@ -43,7 +44,7 @@ type plantedServer struct {
 	wheel    string // of SGLang; "": none
 }
 
-// plantedServers are 7 that are well and 26 that are not.
+// plantedServers are 8 that are well and 33 that are not.
 func plantedServers() []plantedServer {
 	usual := client{requests: 8, tokens: 60, words: 100}
 	many := func(n int, c client) []client {
@@ -173,6 +174,40 @@ func plantedServers() []plantedServer {
 			name: "well, bursts for which there is room", settings: `{"slots": 32}`,
 			clients: many(24, client{requests: 4, tokens: 40, words: 20, pause: 300 * time.Millisecond}),
 		},
+		{
+			name: "a log of much JSON", settings: `{"log_kb": 80}`, want: "api-server", place: "log",
+			clients: many(4, client{requests: 4, tokens: 60, words: 100}),
+		},
+		{
+			name: "a lock of all requests in the API server", settings: `{"lock_ms": 60}`, clients: many(6, usual),
+			want: "api-server",
+		},
+		{
+			name: "one huge prompt among small ones", settings: `{"prefill_ms": 2}`, want: "prefill-blocks-decode",
+			clients: append(
+				many(4, client{requests: 4, tokens: 60, words: 20}), client{requests: 1, tokens: 2, words: 40000},
+			),
+		},
+		{
+			name: "clients that leave and ask again", settings: `{"slots": 4}`, want: "queueing",
+			clients: many(6, client{requests: 3, tokens: 150, words: 20, leaves: 2}),
+		},
+		{
+			name: "one at a time until the first token", settings: `{"alone": 1, "prefill_ms": 30}`, clients: many(8, usual),
+			want: "api-server",
+		},
+		{
+			name: "every fourth waits for a name server", settings: `{"resolve_ms": 400}`, clients: many(6, usual),
+			want: "api-server",
+		},
+		{
+			name: "a burst of 64 after a pause", settings: `{"slots": 16}`, want: "queueing",
+			clients: many(64, client{requests: 2, tokens: 20, words: 20, pause: 2 * time.Second}),
+		},
+		{
+			name: "well, a burst of 64 for which there is room", settings: `{"slots": 64}`,
+			clients: many(64, client{requests: 2, tokens: 20, words: 20, pause: 2 * time.Second}),
+		},
 	}
 }
 
@@ -183,10 +218,18 @@ func (c *client) ask(port string) error {
 	defer transport.CloseIdleConnections()
 	asker := http.Client{Transport: transport}
 	body := fmt.Sprintf(`{"stream": true, "max_tokens": %d, "prompt": %q}`, c.tokens, strings.Repeat("w ", c.words))
-	for range c.requests {
+	for i := range c.requests * (1 + c.leaves) {
 		resp, err := asker.Post("http://127.0.0.1:"+port+"/v1/completions", "application/json", strings.NewReader(body))
 		if err != nil {
 			return err
+		}
+		if i%(1+c.leaves) < c.leaves {
+			_, err = io.ReadFull(resp.Body, make([]byte, 512))
+			_ = resp.Body.Close()
+			if err != nil {
+				return err
+			}
+			continue
 		}
 		for part := make([]byte, 4096); err == nil; {
 			_, err = io.ReadFull(resp.Body, part)

@@ -35,6 +35,10 @@ SETTINGS = {
     "block_ms": 0,  # and the event loop waits so long for each request: a call that is not asynchronous
     "pool": 0,  # threads that tokenize in place of the event loop
     "survey": 0,  # 1: a thread computes all the time
+    "log_kb": 0,  # the event loop writes so much JSON to a log for each token
+    "lock_ms": 0,  # each request waits in a thread of its own, which holds a lock of all of them for so long
+    "resolve_ms": 0,  # every fourth request waits so long in a thread, as for a name server
+    "alone": 0,  # 1: the next request may go to the engine only once this one has its first token
 }
 
 
@@ -56,6 +60,20 @@ def audit(s):
     until = time.thread_time() + s["audit_ms"] / 1e3
     while time.thread_time() < until:
         pass
+
+
+def log(question, s):
+    record = {"event": "token", "question": [question["max_tokens"]] * (s["log_kb"] * 1024 // 4)}
+    with open(os.devnull, "w") as out:
+        out.write(json.dumps(record))
+
+
+LOCK = threading.Lock()
+
+
+def guarded(s):
+    with LOCK:
+        time.sleep(s["lock_ms"] / 1e3)
 
 
 def survey():
@@ -179,6 +197,7 @@ class Server:
     def __init__(self, s):
         self.s, self.numbers, self.queues = s, itertools.count(), {}
         self.admitted = asyncio.Semaphore(s["admit"]) if s["admit"] else contextlib.nullcontext()
+        self.alone = asyncio.Lock() if s["alone"] else contextlib.nullcontext()
         self.pool = concurrent.futures.ThreadPoolExecutor(s["pool"]) if s["pool"] else None
         if s["survey"]:
             threading.Thread(target=survey, daemon=True).start()
@@ -238,28 +257,42 @@ class Server:
             return tokenize(words, self.s)
         return await asyncio.get_running_loop().run_in_executor(self.pool, tokenize, words, self.s)
 
+    async def middleware(self, number):
+        if self.s["lock_ms"]:
+            await asyncio.to_thread(guarded, self.s)
+        if self.s["resolve_ms"] and number % 4 == 0:
+            await asyncio.to_thread(time.sleep, self.s["resolve_ms"] / 1e3)
+
     async def complete(self, question, writer):
         tokens = question["max_tokens"]
         time.sleep(self.s["block_ms"] / 1e3)
         prompt = await self.tokenize(question["prompt"].split())
-        name = f"cmpl-{next(self.numbers)}"
+        number = next(self.numbers)
+        await self.middleware(number)
+        name = f"cmpl-{number}"
         full = f"{name}-{tokens}-deadbeef"
         queue = self.queues[full] = asyncio.Queue()
-        self.ask(full, prompt, tokens)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        async with self.alone:
+            self.ask(full, prompt, tokens)
+            finish = await queue.get()
 
         async def event(data):
             text = f"data: {data}\n\n".encode()
             writer.write(b"%x\r\n%s\r\n" % (len(text), text))
             await writer.drain()
 
-        finish, text = None, []
-        while finish is None:
-            finish = await queue.get()
+        text = []
+        while True:
             text.append(detokenize(self.s))
+            if self.s["log_kb"]:
+                log(question, self.s)
             if len(text) == self.s["merge"] or finish is not None:
                 await event(json.dumps({"id": name, "choices": [{"text": "".join(text)}]}))
                 text = []
+            if finish is not None:
+                break
+            finish = await queue.get()
         if self.s["usage"]:
             usage = {"prompt_tokens": len(prompt), "completion_tokens": tokens}
             await event(json.dumps({"id": name, "choices": [], "usage": usage}))
