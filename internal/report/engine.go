@@ -44,6 +44,21 @@ func addEngineFacts(f *document.Facts, s *requests.Summary) {
 	if len(parts) > 0 {
 		f.Add("In the engine", strings.Join(parts, "; "))
 	}
+	if e.StepsCut > 0 {
+		f.Add("Steps on the GPU", fmt.Sprintf(
+			"%s of %s end where the GPU has copied the sampled tokens out, %s before the engine's message; "+
+				"GPU times of other steps are cut at the messages",
+			format.Count(e.StepsCut), format.Count(e.Steps), quantileText(e.Lag)))
+	}
+}
+
+// stepRows are for how long GPUs worked in the steps of requests, where that is known of both.
+func stepRows(row func(name string, a, b *uint64), usual, slow *requests.EngineRow) {
+	if usual == nil || slow == nil {
+		return
+	}
+	row("GPU time of its steps", usual.GPUExposed, slow.GPUExposed)
+	row("  its share, by requests in each", usual.GPUShared, slow.GPUShared)
 }
 
 // engineRows cut the time to the first token further, where both requests are known to the engine.

@@ -256,6 +256,7 @@ func tailTable(tail *requests.Tail) *document.Table {
 	row("  stalled while another prefill ran", usual.ByPrefill, slow.ByPrefill)
 	row("After the last token", usual.Phases.Finish, slow.Phases.Finish)
 	row("All", usual.Latency, slow.Latency)
+	stepRows(gpuRow, usual.Engine, slow.Engine)
 	t.Note = fmt.Sprintf(
 		"Of %s that were streamed. The slow one has %s output tokens, the usual one %s; %d and %d others were in "+
 			"progress when they arrived.",

@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -434,5 +436,83 @@ func TestStepsOfAServerThatTellsNothing(t *testing.T) {
 	s := r.Requests.Derived
 	if s.MaxBatch != clients || s.MeanBatch < 2 || s.Steps < 350 || s.Steps > 450 {
 		t.Errorf("%+v", *s)
+	}
+}
+
+// TestStepsOfAnEngineThatLaunchesAhead: the GPU's time of each step is that of its own kernels, though the next step
+// runs when the engine tells of it.
+func TestStepsOfAnEngineThatLaunchesAhead(t *testing.T) {
+	needs.Long(t)
+	needs.Root(t, "it loads BPF programs and attaches probes")
+	sim := cudasim.Build(t)
+	truths := filepath.Join(t.TempDir(), "truth")
+	t.Setenv("LD_LIBRARY_PATH", sim.LibraryPath(cudasim.Shape580))
+	t.Setenv("CUDASIM_TRUTH", truths)
+	t.Setenv("CUDASIM_TRUTH_LEVEL", "calls")
+	pid, port := pythonServer(t, "../../testdata/engineserver/gpu_vllm.py", "{}", sim.Libcudart())
+	d := startDaemon(t, pid, "--overhead-budget", "0", "--gpu", "continuous")
+	waitFor(t, "an open window", func() bool { // there is none before the GPU is used
+		if err := (&client{requests: 1, tokens: 2, words: 10}).ask(port); err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(d.fetch(pid).Meta.GPU.Windows, func(w recording.GPUWindow) bool { return w.Activity })
+	})
+	var wait sync.WaitGroup
+	errs := make(chan error, 2)
+	for _, c := range []client{{requests: 2, tokens: 80, words: 10}, {requests: 30, tokens: 3, words: 10}} {
+		wait.Go(func() { errs <- c.ask(port) })
+	}
+	wait.Wait()
+	if err := errors.Join(<-errs, <-errs); err != nil {
+		t.Fatal(err)
+	}
+	rec := d.recording(pid)
+	d.stop()
+	var truth *cudasim.Truth
+	for _, p := range rec.Meta.Processes {
+		if x, err := cudasim.ReadTruth(fmt.Sprint(truths, ".", p.PID)); err == nil && x.Copies(cudasim.DeviceToHost).Count > 0 {
+			truth = x
+		}
+	}
+	if truth == nil {
+		t.Fatalf("no process of %+v used the simulated GPU", rec.Meta.Processes)
+	}
+	var steps []uint64 // ns on the GPU
+	took := uint64(0)
+	for _, o := range truth.Ops {
+		took += o.End - o.Start
+		if o.Copy == cudasim.DeviceToHost {
+			steps, took = append(steps, took), 0
+		}
+	}
+	checkSteps(t, rec, steps)
+}
+
+// checkSteps compares the GPU's time of requests with that of the engine's steps, which are all in the recording.
+func checkSteps(t *testing.T, rec *recording.Recording, steps []uint64) {
+	t.Helper()
+	s := analysis.Run(rec).Requests
+	if s == nil || s.Engine == nil || s.Engine.Steps != len(steps) || s.Engine.StepsCut < len(steps)/2 {
+		t.Fatalf("%d steps: %+v", len(steps), s)
+	}
+	byID := recording.ByID(rec.Meta.EngineRequests)
+	known := 0
+	for _, r := range s.Rows() {
+		if r.Engine == nil || r.Engine.GPUExposed == nil || r.Engine.StepsCut != r.Engine.Steps {
+			continue
+		}
+		known++
+		q, want := byID[r.ID], uint64(0)
+		for i, at := range rec.Meta.Steps {
+			if at.TS >= q.First && at.TS <= q.Last {
+				want += steps[i]
+			}
+		}
+		if got := *r.Engine.GPUExposed; got < want*95/100 || got > want*105/100 {
+			t.Errorf("%s, %d steps: %d ns on the GPU instead of %d", r.ID, r.Engine.Steps, got, want)
+		}
+	}
+	if known < 25 {
+		t.Errorf("the GPU's time is known of %d of %d requests", known, len(s.Rows()))
 	}
 }

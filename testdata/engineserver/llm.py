@@ -157,25 +157,27 @@ class Engine:
                 self.lock.wait()
             self.preempt()
             new, left = self.admit(), len(self.waiting)
-        batch, usage = len(self.running), self.used() / self.s["blocks"]
+        usage = self.used() / self.s["blocks"]
         time.sleep((self.s["step_ms"] + sum(self.s["prefill_ms"] * (r.words + r.made) / 100 for r in new)) / 1e3)
-        ended = []
-        for r in self.running:
+        self.end(list(self.running), left, usage)
+
+    def end(self, batch, left, usage):
+        """Ends a step of these requests."""
+        for r in batch:
             r.made += 1
-            if r.made == r.tokens:
-                ended.append(r)
         self.tell(batch, left, usage)
-        for r in ended:
-            self.running.remove(r)
+        for r in batch:
+            if r.made == r.tokens:
+                self.running.remove(r)
 
     def tell(self, batch, left, usage):
         """Sends what the step has made."""
         outputs = []
-        for r in self.running:
+        for r in batch:
             outputs.append(output(r.name, [1234], 1 if r.made == r.tokens else None, r.events or None, None))
             r.events = []
         stats = {
-            "num_running_reqs": batch,
+            "num_running_reqs": len(batch),
             "num_waiting_reqs": left,
             "num_skipped_waiting_reqs": 0,
             "kv_cache_usage": usage,
@@ -302,12 +304,12 @@ class Server:
         del self.queues[full]
 
 
-def main():
+def main(make=Engine):
     s = {**SETTINGS, **json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")}
     api, core = socket.socketpair()
     if os.fork() == 0:
         api.close()
-        Engine(s, core).run()
+        make(s, core).run()
     core.close()
     api.setblocking(False)
     asyncio.run(Server(s).listen(api))

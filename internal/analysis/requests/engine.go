@@ -30,6 +30,10 @@ type engine struct {
 	Decode  *Quantiles `json:"decode,omitempty"`     // from the first to the last token
 	Before  *Quantiles `json:"api_before,omitempty"` // from the read of the HTTP request to the message to the engine
 	After   *Quantiles `json:"api_after,omitempty"`  // from the engine's first token to its write to the client
+	// StepsCut is how many steps are cut where the GPU had copied their tokens out, and Lag from there to their messages.
+	// Where GPU time is given, other steps are cut at the messages.
+	StepsCut int        `json:"steps_cut_at_copies,omitempty"`
+	Lag      *Quantiles `json:"copy_to_message,omitempty"`
 	// Slots is the share of the time in queues in which the engine made steps and said that requests waited.
 	Slots float64 `json:"queue_while_busy"`
 }
@@ -54,6 +58,7 @@ type EngineRow struct {
 	// throughout.
 	GPUExposed *uint64 `json:"gpu_exposed_ns,omitempty"`
 	GPUShared  *uint64 `json:"gpu_shared_ns,omitempty"`
+	StepsCut   int     `json:"steps_cut_at_copies,omitempty"` // of those steps, by when the GPU had copied their tokens out
 }
 
 // queued is for how long a request waited in the engine's queue, as far as that is known.
@@ -63,6 +68,8 @@ func (e *EngineRow) queued() uint64 { return cmp.Or(e.Queue, e.QueueAtMost) }
 type stepRun struct {
 	from, to []uint64 // of each step: the message before, and its own
 	batch    []uint32
+	drained  []bool   // no request was left to go on with
+	cuts     []uint64 // where each ends on the GPU, 0: not known; nil: of none
 }
 
 type engineKey struct{ pid, engine uint32 }
@@ -88,12 +95,14 @@ func runsOf(steps []recording.Step) map[engineKey]*stepRun {
 			from = r.to[n-1]
 		}
 		r.from, r.to, r.batch = append(r.from, from), append(r.to, s.TS), append(r.batch, s.Requests)
+		r.drained = append(r.drained, s.Finished >= s.Requests)
 	}
 	return runs
 }
 
 // engine makes sense of what engines told; nil: nothing.
-func (s *Summary) engine(meta *recording.Meta, gpu *work, http []*recording.Request) {
+func (s *Summary) engine(rec *recording.Recording, gpu *work, http []*recording.Request) {
+	meta := &rec.Meta
 	if len(meta.Steps) == 0 {
 		return
 	}
@@ -101,6 +110,7 @@ func (s *Summary) engine(meta *recording.Meta, gpu *work, http []*recording.Requ
 	s.Engine = e
 	e.count(meta)
 	runs := runsOf(meta.Steps)
+	e.cut(rec, runs, gpu)
 	byID := recording.ByID(meta.EngineRequests)
 	busy := busyOf(meta.Steps)
 	var before, after []uint64
@@ -149,6 +159,17 @@ func engineRow(q *recording.EngineRequest, r *recording.Request) *EngineRow {
 	return row
 }
 
+// cut finds where steps end on the GPU.
+func (e *engine) cut(rec *recording.Recording, runs map[engineKey]*stepRun, gpu *work) {
+	copies := tokenCopiesOf(rec)
+	var lags []uint64
+	for k, run := range runs {
+		run.cut(k.pid, copies, gpu)
+		lags = append(lags, run.lags()...)
+	}
+	e.StepsCut, e.Lag = len(lags), quantilesOf(lags)
+}
+
 // describe adds which batches a request met.
 func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *work) {
 	if q.First == 0 {
@@ -160,14 +181,18 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 		row.Steps++
 		sum += uint64(run.batch[i])
 		row.MaxBatch = max(row.MaxBatch, int(run.batch[i]))
-		from := run.from[i]
-		if i == first && q.Scheduled > 0 {
-			from = min(q.Scheduled, run.to[i])
+		from, to, cut := run.gpuSpan(i)
+		ahead := cut && run.follows(i) && q.Scheduled <= run.from[i] // it was launched before the last step was told of
+		if i == first && q.Scheduled > 0 && !ahead {
+			from = min(q.Scheduled, to)
 		}
 		if !known {
 			continue
 		}
-		if n := gpu.within(q.PID, from, run.to[i]); n != nil {
+		if cut {
+			row.StepsCut++
+		}
+		if n := gpu.within(q.PID, from, to); n != nil {
 			exposed += *n
 			shared += *n / uint64(run.batch[i])
 		} else {

@@ -172,7 +172,7 @@ func Summarize(rec *recording.Recording) *Summary {
 		s.all = append(s.all, row)
 	}
 	s.stalls(gaps, ended)
-	s.engine(meta, &gpu, ended)
+	s.engine(rec, &gpu, ended)
 	s.TTFT, s.TPOT, s.Latency = quantiles(s.all, ttft), quantiles(s.all, tpot), quantiles(s.all, latency)
 	active := meta.Overhead.Active(recording.RequestsSource, meta.From, meta.To)
 	s.rates(active, ended)

@@ -1,0 +1,104 @@
+package requests_test
+
+import (
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// overlapped is an engine that launches each step before it tells of the last one. Request a is in steps 0 to 19 and b
+// in steps 10 to 19; a step takes the GPU 4 ms, with b 9 ms, and its message comes a lag after its tokens.
+func overlapped(lag uint64, sampled func(batch uint64) uint64, gpu ...recording.GPUWindow) *builder {
+	const steps = 20
+	b := newBuilder(1000 * ms)
+	b.rec.Meta.GPU = &recording.GPU{Windows: gpu}
+	copyOut := func(end, bytes uint64) {
+		b.rec.Events = append(b.rec.Events, event.Event{
+			TS: end - 1000, Dur: 1000, PID: 2, Kind: event.Copy, Flags: event.Timed, Ret: 2, Args: [4]uint64{2: bytes},
+		})
+	}
+	var told []uint64
+	at := 100 * ms
+	for i := range uint64(steps) {
+		batch, takes := uint64(1), 4*ms
+		if i >= 10 {
+			batch, takes = 2, 9*ms
+		}
+		b.rec.Events = append(b.rec.Events, event.Event{
+			TS: at, Dur: takes - 1000, PID: 2, Kind: event.Kernel, Flags: event.Timed,
+		})
+		copyOut(at+ms, 1<<20) // what is too large for tokens
+		at += takes
+		copyOut(at, sampled(batch))
+		told = append(told, at+lag)
+		b.rec.Meta.Steps = append(b.rec.Meta.Steps, recording.Step{
+			TS: at + lag, PID: 2, Requests: uint32(batch), Tokens: uint32(batch),
+		})
+	}
+	b.rec.Meta.Steps[steps-1].Finished = 2
+	for _, r := range []struct {
+		id        string
+		first     int
+		scheduled uint64
+	}{{"a", 0, 100 * ms}, {"b", 10, 139 * ms}} { // b before the message of step 9, at 143 ms
+		b.stream(90*ms, told[r.first:]...).ID = r.id
+		b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, recording.EngineRequest{
+			ID: r.id, PID: 2, Asked: 90 * ms, Scheduled: r.scheduled, First: told[r.first], Last: told[steps-1],
+			Finish: "length",
+		})
+	}
+	return b
+}
+
+// TestStepsAreCutAtCopiesOfTokens: the GPU's time of a step is its own where the copy of its tokens is recorded, though
+// the next step runs when the engine tells of it; elsewhere it is cut at the messages, and that is told.
+func TestStepsAreCutAtCopiesOfTokens(t *testing.T) {
+	whole := recording.GPUWindow{PID: 2, To: 1000 * ms, Activity: true}
+	type row struct{ exposed, shared, cut uint64 }
+	for _, test := range []struct {
+		name string
+		b    *builder
+		cuts int
+		want map[string]row
+	}{
+		{
+			"whole", overlapped(3*ms, func(n uint64) uint64 { return 4 * n }, whole), 20,
+			map[string]row{"a": {130 * ms, 85 * ms, 20}, "b": {90 * ms, 45 * ms, 10}},
+		},
+		{
+			"tokens of speculative decoding", overlapped(3*ms, func(n uint64) uint64 { return 32 * n }, whole), 20,
+			map[string]row{"b": {90 * ms, 45 * ms, 10}},
+		},
+		{ // 5 ms: the next step's are out then
+			"messages of a slow engine", overlapped(5*ms, func(n uint64) uint64 { return 4 * n }, whole), 20,
+			map[string]row{"a": {130 * ms, 85 * ms, 20}, "b": {90 * ms, 45 * ms, 10}},
+		},
+		{ // from the schedule of b at 139 ms on, of which 1 ms was the last step's
+			"no copies of tokens", overlapped(3*ms, func(n uint64) uint64 { return 4096 * n }, whole), 0,
+			map[string]row{"b": {91 * ms, 45500 * ms / 1000, 0}},
+		},
+		{"not recorded", overlapped(3*ms, func(n uint64) uint64 { return 4 * n }), 20, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := test.b.summary()
+			if s.Engine.StepsCut != test.cuts || test.cuts > 0 && s.Engine.Lag.P50 < 3*ms {
+				t.Errorf("%d steps are cut, %+v", s.Engine.StepsCut, s.Engine.Lag)
+			}
+			for _, r := range s.Slow {
+				want, ok := test.want[r.ID]
+				if !ok {
+					if test.want == nil && r.Engine.GPUExposed != nil {
+						t.Errorf("%s: %d", r.ID, *r.Engine.GPUExposed)
+					}
+					continue
+				}
+				got := row{*r.Engine.GPUExposed, *r.Engine.GPUShared, uint64(r.Engine.StepsCut)}
+				if off := int64(got.exposed-want.exposed) / 1e5; off != 0 || int64(got.shared-want.shared)/1e5 != 0 ||
+					got.cut != want.cut {
+					t.Errorf("%s: %+v, want %+v", r.ID, got, want)
+				}
+			}
+		})
+	}
+}
