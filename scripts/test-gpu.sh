@@ -3,10 +3,10 @@
 # nvcc (or the network:
 # scripts/gpu-workloads.sh). PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports;
 # STAGES chooses among calls, cpu, accuracy, cost, budget, continuous, turns, start, floor, inside, starved, soak,
-# threads, detach, together, memory, profilers, mps, diagnosis, run, collectives, framework (memory of PyTorch, sensors),
-# sensors (links, their cost, and a bad pointer), requests, servers (what watching costs them), multi (default: all but
-# multi, which needs several GPUs; collectives needs two, and skips with the reason else); LIMIT is the seconds that one
-# may take (default: 3600; most of what they do fits in 520).
+# threads, detach, together, memory, profilers, mps, diagnosis, run, collectives, framework (memory of PyTorch,
+# sensors), sensors (links, their cost, and a bad pointer), requests, servers (what watching costs them), multi
+# (default: all but multi, which needs several GPUs; collectives needs two, and skips with the reason else); LIMIT is
+# the seconds that one may take (default: 3600; most of what they do fits in 520).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"
@@ -44,12 +44,12 @@ for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start flo
 			say "skipped: ranks need two GPUs, nvidia-smi -L lists $gpus"
 			continue
 		fi
-		"$python" test/gpu/collectives_check.py --bin bin --out "$out/collectives" || failed=1
+		"$python" test/gpu/collectives_check.py --bin bin --out "$out/collectives" --limit "${LIMIT:-600}" || failed=1
 		continue
 	fi
 	case $stage in
 	framework) "$python" test/gpu/memory_live_check.py bin "$out/framework" || failed=1 ;;
-	sensors) "$python" test/gpu/sensors_check.py --bin bin --out "$out/sensors" || failed=1 ;;
+	sensors) "$python" test/gpu/sensors_check.py --bin bin --out "$out/sensors" --limit "${LIMIT:-120}" || failed=1 ;;
 	requests) "$python" test/gpu/requests_check.py --bin bin || failed=1 ;;
 	servers) "$python" test/gpu/server_cost.py --bin bin --limit "${LIMIT:-3600}" --out "$out" || failed=1 ;;
 	esac

@@ -19,8 +19,9 @@ process with both. Checked are
     rank on CPUs of the other one
     attachments with default settings while steps run: each process lives after each
 
-Parts that would begin after --limit seconds are left out, and listed. A death is printed with the address and module of
-its fault. The table at the end has a line for each check. Exit code 1: something failed.
+The parts that matter most run first; those that would begin after --limit seconds are left out, and listed. A death is
+printed with the address and module of its fault. The table at the end has a line for each check. Exit code 1: something
+failed.
 """
 
 import argparse
@@ -577,8 +578,9 @@ def main():
     args.fault = common.fault_library(args.out)
     checks, deaths = Checks(), 0
     for kind, parts in (
-        ("ranks", (ranks_alone, covered, skew, stages, uneven, far, hang_at_once, hang_later, both_attachments)),
-        ("both", (both_alone, peer, pipeline, one_attachments)),
+        ("ranks", (ranks_alone, covered, skew, both_attachments)),
+        ("both", (both_alone, one_attachments, peer, pipeline)),
+        ("ranks", (hang_at_once, hang_later, stages, uneven, far)),
     ):
         program = None
         for part in parts:
