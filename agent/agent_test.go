@@ -51,13 +51,8 @@ func TestImagesDependOnNothing(t *testing.T) {
 	for arch, machine := range images(t) {
 		f, image := open(t, arch)
 		if f.Machine != machine || f.Type != elf.ET_DYN || len(image) >= 64<<10 {
-			t.Errorf(
-				"%s: machine %v, type %v, %d bytes; want a shared object under 64 KiB",
-				arch,
-				f.Machine,
-				f.Type,
-				len(image),
-			)
+			t.Errorf("%s: machine %v, type %v, %d bytes; want a shared object under 64 KiB",
+				arch, f.Machine, f.Type, len(image))
 		}
 		for _, tag := range []elf.DynTag{
 			elf.DT_NEEDED, elf.DT_VERNEED, elf.DT_TEXTREL, elf.DT_RPATH, elf.DT_RUNPATH, elf.DT_FINI, elf.DT_FINI_ARRAY,

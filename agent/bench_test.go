@@ -21,11 +21,9 @@ func BenchmarkLaunch(b *testing.B) {
 					"launch 1; sync; wait; print begin; launch %d kernel=k_ns1; print end; sync; wait",
 					launches,
 				)
-				p := prepare(
-					b,
+				p := prepare(b,
 					settings{mode: modeContinuous, slots: 1 << 22, options: cudasim.Options{Level: "off"}},
-					script,
-				)
+					script)
 				if mode != 99 {
 					p.load()
 					p.state(stateOpen)

@@ -74,14 +74,9 @@ func TestWordOfThoseInside(t *testing.T) {
 // TestWordOfGraphs: an agent whose last window ended without a finalize leaves word of the graphs that ran in it. The
 // next one, of another image, finalizes in no window in which they have not run again: the simulated target dies of that.
 func TestWordOfGraphs(t *testing.T) {
-	p := play(
-		t,
-		settings{deadline: 60 * time.Millisecond},
-		busy,
+	p := play(t, settings{deadline: 60 * time.Millisecond}, busy,
 		"repeat 200 { graph-launch 1 stream=1; sleep 1ms }; wait",
-		"repeat 1000 { launch 3 kernel=k_us5; ssync stream=1; sleep 300us }; wait",
-		replay,
-	)
+		"repeat 1000 { launch 3 kernel=k_us5; ssync stream=1; sleep 300us }; wait", replay)
 	p.proceed()
 	p.state(stateOpen)
 	p.until("graphs in a window", func() bool { p.flush(); return len(p.of(kindCall)) >= 100 })

@@ -60,11 +60,8 @@ func (p *player) lastWindow() slot {
 func (p *player) proven() {
 	p.t.Helper()
 	if w := p.lastWindow(); w.ret != endFinalized || w.dur < uint64(300*time.Millisecond) || p.get32(ringGraphs) != 0 {
-		p.t.Errorf(
-			"the way out is %+v, graphs %d; want a finalized window of 300 ms or more, and 0",
-			w,
-			p.get32(ringGraphs),
-		)
+		p.t.Errorf("the way out is %+v, graphs %d; want a finalized window of 300 ms or more, and 0",
+			w, p.get32(ringGraphs))
 	}
 }
 
@@ -134,13 +131,8 @@ func outside(t *testing.T, p *player) {
 // TestKeptThenGraphs: from the first graph that runs in a window on, windows end in the old way. The simulated target
 // dies where graphs ran with kinds on, which then went off, and CUPTI is finalized.
 func TestKeptThenGraphs(t *testing.T) {
-	p := play(
-		t,
-		keeping,
-		graphed,
-		"repeat 800 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 200us }; wait",
-		replay,
-	)
+	p := play(t, keeping, graphed,
+		"repeat 800 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 200us }; wait", replay)
 	p.proceed()
 	p.kept(3)
 	p.victim.WaitLine("waiting") // between windows or in one: as it comes
@@ -161,14 +153,8 @@ func TestKeptThenGraphs(t *testing.T) {
 func TestKeptWithGraphsBetween(t *testing.T) {
 	set := keeping
 	set.period = 2 * time.Second
-	p := play(
-		t,
-		set,
-		graphed,
-		"launch 3 kernel=k_us5 stream=1; ssync stream=1; wait",
-		"graph-launch 20 stream=1; ssync stream=1; wait",
-		replay,
-	)
+	p := play(t, set, graphed, "launch 3 kernel=k_us5 stream=1; ssync stream=1; wait",
+		"graph-launch 20 stream=1; ssync stream=1; wait", replay)
 	p.proceed()
 	p.kept(1)
 	p.state(stateKept)
@@ -199,10 +185,8 @@ func TestKeptOff(t *testing.T) {
 	p.mode(modeContinuous)
 	p.state(stateOpen)
 	p.mode(modeWindows)
-	p.until(
-		"a kept window",
-		func() bool { p.read(); return len(p.of(kindWindow)) > n && p.lastWindow().ret == endKept },
-	)
+	p.until("a kept window",
+		func() bool { p.read(); return len(p.of(kindWindow)) > n && p.lastWindow().ret == endKept })
 	if w := p.of(kindWindow)[n]; w.args[2] < uint64(600*time.Millisecond) {
 		t.Errorf("after mode off the next window is %+v: it did not subscribe anew", w)
 	}

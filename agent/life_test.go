@@ -117,10 +117,8 @@ func startAgain(t *testing.T, cycles int) {
 		p.state(stateOpen)
 		p.until("a kernel", func() bool { p.flush(); return len(p.of(kindKernel)) > 0 })
 		p.mode(modeQuit)
-		p.until(
-			"the end",
-			func() bool { p.read(); return p.get32(ringState) == stateGone && gone(t, p.victim.PID) == nil },
-		)
+		p.until("the end",
+			func() bool { p.read(); return p.get32(ringState) == stateGone && gone(t, p.victim.PID) == nil })
 		p.read()
 		if w := p.of(kindWindow); len(w) != 1 || w[0].ret != endFinalized {
 			t.Fatalf("round %d: windows %+v, want one, finalized", i, w)
@@ -194,13 +192,8 @@ func TestForkedChildIsSilent(t *testing.T) {
 
 // TestFullRing drops and counts, and what it wrote before is whole.
 func TestFullRing(t *testing.T) {
-	p := play(
-		t,
-		settings{slots: 256},
-		"launch 1 kernel=k_us1; sync; wait",
-		"launch 1000 kernel=k_us1; sync; wait",
-		"launch 50 kernel=k_us1; sync; wait",
-	)
+	p := play(t, settings{slots: 256}, "launch 1 kernel=k_us1; sync; wait",
+		"launch 1000 kernel=k_us1; sync; wait", "launch 50 kernel=k_us1; sync; wait")
 	p.state(stateOpen)
 	p.proceed()
 	p.victim.WaitLine("waiting")
@@ -335,12 +328,8 @@ func TestRealCUPTI(t *testing.T) {
 			if !strings.HasPrefix(got, path+"\x00") || p.get32(ringError) >= 1000 {
 				t.Errorf("%q, error %d; want CUPTI's own word on %s", got, int32(p.get32(ringError)), path)
 			}
-			t.Logf(
-				"%s, version %d: error %d",
-				got[:strings.IndexByte(got, 0)],
-				p.get32(ringVersion),
-				int32(p.get32(ringError)),
-			)
+			t.Logf("%s, version %d: error %d",
+				got[:strings.IndexByte(got, 0)], p.get32(ringVersion), int32(p.get32(ringError)))
 			p.proceed()
 			alive(t, p.victim)
 			p.quit()

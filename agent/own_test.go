@@ -131,12 +131,8 @@ func TestOthersWayOut(t *testing.T) {
 
 // TestOwnWayOutOfOneThread: without graphs no thread of the target finalizes, also where there is one only.
 func TestOwnWayOutOfOneThread(t *testing.T) {
-	p := play(
-		t,
-		settings{options: locked},
-		graphed,
-		"repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us }; wait",
-	)
+	p := play(t, settings{options: locked}, graphed,
+		"repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 300us }; wait")
 	p.proceed()
 	p.state(stateOpen)
 	p.until("calls", func() bool { p.flush(); return len(p.callers()) > 0 })

@@ -59,12 +59,8 @@ func TestRecordsComeSoon(t *testing.T) {
 
 // TestLossesOfAnOpenWindow are told while it is open, and belong to it.
 func TestLossesOfAnOpenWindow(t *testing.T) {
-	p := play(
-		t,
-		settings{options: cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}}},
-		"launch 1; sync; wait",
-		"launch 200 kernel=k_us1; sync; wait",
-	)
+	p := play(t, settings{options: cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}}},
+		"launch 1; sync; wait", "launch 200 kernel=k_us1; sync; wait")
 	p.state(stateOpen)
 	p.proceed()
 	p.victim.WaitLine("waiting")
@@ -89,13 +85,8 @@ func TestLossesOfAnOpenWindow(t *testing.T) {
 // TestEveryRecordLost: where CUPTI drops all records no buffer ever comes back, and the window says all the same how
 // many it has lost.
 func TestEveryRecordLost(t *testing.T) {
-	p := play(
-		t,
-		settings{options: cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=1"}}},
-		"launch 1; sync; wait",
-		"launch 200 kernel=k_us1; sync; wait",
-		"sync; wait",
-	)
+	p := play(t, settings{options: cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=1"}}},
+		"launch 1; sync; wait", "launch 200 kernel=k_us1; sync; wait", "sync; wait")
 	p.state(stateOpen)
 	p.proceed()
 	p.victim.WaitLine("waiting")
@@ -128,11 +119,8 @@ func TestLastWordWaitsForRoom(t *testing.T) {
 	p.state(stateIdle)
 	p.read()
 	if w := p.of(kindWindow); len(w) != 1 || p.get64(ringDropped) == 0 {
-		t.Errorf(
-			"windows %+v, %d slots dropped; want one window, though there was no room for it at first",
-			w,
-			p.get64(ringDropped),
-		)
+		t.Errorf("windows %+v, %d slots dropped; want one window, though there was no room for it at first",
+			w, p.get64(ringDropped))
 	}
 	p.quit()
 }

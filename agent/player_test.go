@@ -389,14 +389,9 @@ func (p *player) status() string {
 	if p.ring == nil {
 		return "no ring"
 	}
-	return fmt.Sprintf(
-		"state %d, error %d, windows %d, head %d, dropped %d",
-		p.get32(ringState),
-		int32(p.get32(ringError)),
-		p.get32(ringWindows),
-		p.get64(ringHead),
-		p.get64(ringDropped),
-	)
+	return fmt.Sprintf("state %d, error %d, windows %d, head %d, dropped %d",
+		p.get32(ringState), int32(p.get32(ringError)), p.get32(ringWindows), p.get64(ringHead),
+		p.get64(ringDropped))
 }
 
 func (p *player) state(want uint32) {

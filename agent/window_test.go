@@ -143,10 +143,8 @@ func TestNoExitToEndAt(t *testing.T) {
 		t.Error("nothing says that graphs stay slower")
 	}
 	p.proceed()
-	p.until(
-		"a window that was finalized",
-		func() bool { p.read(); return p.of(kindWindow)[len(p.of(kindWindow))-1].ret == endFinalized },
-	)
+	p.until("a window that was finalized",
+		func() bool { p.read(); return p.of(kindWindow)[len(p.of(kindWindow))-1].ret == endFinalized })
 	for _, w := range p.of(kindWindow) {
 		if w.ret == endFinalized && w.dur < uint64(300*time.Millisecond) {
 			t.Errorf("window %+v was finalized before the kinds had been on for 300 ms", w)
@@ -203,12 +201,9 @@ func TestAnotherProfiler(t *testing.T) {
 
 // TestAnotherProfilerWithoutAName: a CUPTI of before 13.3 does not say who holds it.
 func TestAnotherProfilerWithoutAName(t *testing.T) {
-	p := play(
-		t,
+	p := play(t,
 		settings{options: cudasim.Options{Shape: cudasim.Shape535, Env: []string{"CUDASIM_CUPTI_BUSY=1"}}},
-		"wait",
-		"launch 10; sync",
-	)
+		"wait", "launch 10; sync")
 	p.state(stateRefused)
 	if p.ring[ringHolder] != 0 || p.get32(ringError) != 39 {
 		t.Errorf("%q holds CUPTI, error %d", p.ring[ringHolder:ringHolder+64], p.get32(ringError))
@@ -220,12 +215,8 @@ func TestAnotherProfilerWithoutAName(t *testing.T) {
 // TestEndThatIsWantedNoMore: a window that waits for its end, here for gates that nobody arms, and then is to go on
 // says that it is open.
 func TestEndThatIsWantedNoMore(t *testing.T) {
-	p := play(
-		t,
-		settings{mode: modeOff, on: 20 * time.Millisecond, period: 40 * time.Millisecond},
-		busy,
-		"launch 1; ssync stream=1; wait",
-	)
+	p := play(t, settings{mode: modeOff, on: 20 * time.Millisecond, period: 40 * time.Millisecond}, busy,
+		"launch 1; ssync stream=1; wait")
 	p.put32(ringGate, uint32(syscall.SIGURG)|uint32(syscall.SIGWINCH)<<16)
 	p.mode(modeWindows)
 	p.state(stateClosing)

@@ -50,11 +50,8 @@ func someFiles(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return nil
 	}
-	return clierror.New(
-		clierror.Usage,
-		"see "+cmd.CommandPath()+" --help",
-		fmt.Errorf("%s takes one file or more", cmd.CommandPath()),
-	)
+	return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help",
+		fmt.Errorf("%s takes one file or more", cmd.CommandPath()))
 }
 
 // oneFile checks the arguments of commands that take one file.
@@ -62,11 +59,8 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return clierror.New(
-		clierror.Usage,
-		"see "+cmd.CommandPath()+" --help",
-		fmt.Errorf("%s takes one file, not %d", cmd.CommandPath(), len(args)),
-	)
+	return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help",
+		fmt.Errorf("%s takes one file, not %d", cmd.CommandPath(), len(args)))
 }
 
 func (g *global) analyze(ctx context.Context, f *reportFlags, paths []string) error {

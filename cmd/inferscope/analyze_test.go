@@ -28,13 +28,8 @@ func TestAnalyzeSaysWhatReportSays(t *testing.T) {
 			later := inferscope(t.Context(), nil, "analyze", place, "--format", format)
 			want(t, later, clierror.OK)
 			if later.stdout != live.stdout {
-				t.Errorf(
-					"%s of %s differs:\n%s\ninstead of\n%s",
-					format,
-					filepath.Base(place),
-					later.stdout,
-					live.stdout,
-				)
+				t.Errorf("%s of %s differs:\n%s\ninstead of\n%s",
+					format, filepath.Base(place), later.stdout, live.stdout)
 			}
 			if later.stderr != "" {
 				t.Errorf("stderr = %q", later.stderr)

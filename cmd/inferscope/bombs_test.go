@@ -122,17 +122,14 @@ func crowd(t *testing.T, n int) string {
 	}
 	rec.Meta.Processes = []recording.Process{{PID: 1, Comm: "bomb"}}
 	for i := range n {
-		rec.Events = append(
-			rec.Events,
-			event.Event{
-				TS:    uint64(i) * 1000,
-				Dur:   500,
-				PID:   1,
-				TID:   uint32(i % 1000),
-				Kind:  event.Call,
-				Flags: event.Timed,
-			},
-		)
+		rec.Events = append(rec.Events, event.Event{
+			TS:    uint64(i) * 1000,
+			Dur:   500,
+			PID:   1,
+			TID:   uint32(i % 1000),
+			Kind:  event.Call,
+			Flags: event.Timed,
+		})
 	}
 	dir := filepath.Join(t.TempDir(), "crowd.isc")
 	if err := errors.Join(archive.Write(dir, rec, nil), archive.Pack(dir, dir+".zip", false)); err != nil {
@@ -224,13 +221,8 @@ func TestBombs(t *testing.T) {
 			if missing != nil || peak == 0 {
 				t.Fatalf("nothing was measured: %v, %v", err, missing)
 			}
-			t.Logf(
-				"%d kB, %s, peak %d MiB: %s",
-				info.Size()>>10,
-				time.Since(began).Round(time.Millisecond),
-				peak>>20,
-				stderr,
-			)
+			t.Logf("%d kB, %s, peak %d MiB: %s",
+				info.Size()>>10, time.Since(began).Round(time.Millisecond), peak>>20, stderr)
 			if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), c.says) ||
 				strings.Contains(stderr.String(), "goroutine ") {
 				t.Errorf("it ends with %v and says:\n%.2000s", err, stderr)

@@ -23,11 +23,8 @@ func (g *global) bounded(cmd *cobra.Command) {
 		if g.memory != "" {
 			limit, err := memlimit.Parse(g.memory)
 			if err != nil {
-				return clierror.New(
-					clierror.Usage,
-					"write it like --max-memory 8GB",
-					fmt.Errorf("--max-memory: %w", err),
-				)
+				return clierror.New(clierror.Usage, "write it like --max-memory 8GB",
+					fmt.Errorf("--max-memory: %w", err))
 			}
 			g.maxMemory = limit
 		}

@@ -72,11 +72,9 @@ func byPID(targets []api.Target, pid uint32) (uint32, error) {
 			return pid, nil
 		}
 	}
-	return 0, clierror.New(
-		clierror.NoProcess,
+	return 0, clierror.New(clierror.NoProcess,
 		fmt.Sprintf("inferscope targets lists what is watched; sudo inferscoped --pid %d watches it", pid),
-		fmt.Errorf("pid %d is not a target of this daemon", pid),
-	)
+		fmt.Errorf("pid %d is not a target of this daemon", pid))
 }
 
 // byName finds a target by the name of its program, script or pod. Running targets go before ended ones.
@@ -95,11 +93,8 @@ func byName(targets []api.Target, name string) (uint32, error) {
 			return 0, several(fmt.Sprintf("%q fits", format.Clean(name)), found)
 		}
 	}
-	return 0, clierror.New(
-		clierror.NoProcess,
-		"inferscope ps lists the processes that use a GPU",
-		fmt.Errorf("the daemon watches nothing that is called %q", format.Clean(name)),
-	)
+	return 0, clierror.New(clierror.NoProcess, "inferscope ps lists the processes that use a GPU",
+		fmt.Errorf("the daemon watches nothing that is called %q", format.Clean(name)))
 }
 
 // isCalled reports whether a target, or one of its running processes, has this name.
@@ -151,11 +146,8 @@ func several(what string, targets []api.Target) error {
 		}
 		names = append(names, fmt.Sprintf("%d (%s)", t.PID, format.Clean(t.Comm)))
 	}
-	return clierror.New(
-		clierror.Usage,
-		"say which one with --pid",
-		fmt.Errorf("%s %d processes: %s", what, len(targets), strings.Join(names, ", ")),
-	)
+	return clierror.New(clierror.Usage, "say which one with --pid",
+		fmt.Errorf("%s %d processes: %s", what, len(targets), strings.Join(names, ", ")))
 }
 
 // chooseCandidate returns the process of a command among those that use a GPU and are not watched. A process that a
@@ -180,23 +172,16 @@ func chooseCandidate(found []api.Candidate, f *reportFlags) (uint32, error) {
 	case len(tops) > 1:
 		return 0, several("a GPU is used by", tops)
 	case f.name != "":
-		return 0, clierror.New(
-			clierror.NoProcess,
+		return 0, clierror.New(clierror.NoProcess,
 			"inferscope ps lists those that do; --pid names any process",
-			fmt.Errorf("no process that is called %q uses a GPU", format.Clean(f.name)),
-		)
+			fmt.Errorf("no process that is called %q uses a GPU", format.Clean(f.name)))
 	case len(found) > 0:
-		return 0, clierror.New(
-			clierror.NoProcess,
-			"inferscope ps lists them; name one with --pid N",
-			errors.New("the processes that use a GPU are watched already, or rules leave them alone"),
-		)
+		return 0, clierror.New(clierror.NoProcess, "inferscope ps lists them; name one with --pid N",
+			errors.New("the processes that use a GPU are watched already, or rules leave them alone"))
 	}
-	return 0, clierror.New(
-		clierror.NoProcess,
+	return 0, clierror.New(clierror.NoProcess,
 		"name one with --pid N, or start a program with: inferscope run PROGRAM",
-		errors.New("no process uses a GPU"),
-	)
+		errors.New("no process uses a GPU"))
 }
 
 // candidates lists the processes that use a GPU when no daemon answers: it runs inferscoped with the rights of this
@@ -264,11 +249,8 @@ func (f *reportFlags) takeName(args []string) error {
 		return nil
 	}
 	if f.pid != 0 {
-		return clierror.New(
-			clierror.Usage,
-			"leave one of them out",
-			fmt.Errorf("--pid and %q both name a process", format.Clean(args[0])),
-		)
+		return clierror.New(clierror.Usage, "leave one of them out",
+			fmt.Errorf("--pid and %q both name a process", format.Clean(args[0])))
 	}
 	if n, err := strconv.Atoi(args[0]); err == nil {
 		if n < 1 || n > maxPID {
@@ -278,11 +260,9 @@ func (f *reportFlags) takeName(args []string) error {
 		return nil
 	}
 	if args[0] == "" || strings.HasPrefix(args[0], "-") {
-		return clierror.New(
-			clierror.Usage,
+		return clierror.New(clierror.Usage,
 			"name a pid, a program, a script or a pod; inferscope ps lists them",
-			fmt.Errorf("%q names no process", format.Clean(args[0])),
-		)
+			fmt.Errorf("%q names no process", format.Clean(args[0])))
 	}
 	f.name = args[0]
 	return nil

@@ -91,13 +91,8 @@ func TestReportByName(t *testing.T) {
 	socket := serve(t, newFakeDaemon())
 	want(t, at(t, socket, "report", "infer.py"), clierror.OK)
 	want(t, at(t, socket, "report", "1234"), clierror.OK)
-	want(
-		t,
-		at(t, socket, "report", "other.py"),
-		clierror.NoProcess,
-		"nothing that is called \"other.py\"",
-		"inferscope ps",
-	)
+	want(t, at(t, socket, "report", "other.py"), clierror.NoProcess,
+		"nothing that is called \"other.py\"", "inferscope ps")
 	want(t, at(t, socket, "report", "--pid", "1234", "infer.py"), clierror.Usage, "both name a process")
 	want(t, at(t, socket, "report", "5000000"), clierror.Usage, "is not a process id")
 }

@@ -52,13 +52,8 @@ func TestPermissionDenied(t *testing.T) {
 }
 
 func TestUnknownTarget(t *testing.T) {
-	want(
-		t,
-		at(t, serve(t, newFakeDaemon()), "report", "--pid", "4321"),
-		clierror.NoProcess,
-		"4321",
-		"sudo inferscoped --pid 4321",
-	)
+	want(t, at(t, serve(t, newFakeDaemon()), "report", "--pid", "4321"), clierror.NoProcess, "4321",
+		"sudo inferscoped --pid 4321")
 }
 
 func TestBadFlags(t *testing.T) {

@@ -81,11 +81,9 @@ func judge(c *diff.Comparison, limit float64) error {
 			fmt.Errorf("--fail-over: an iteration is not the same in both recordings: %s", c.Differ),
 		)
 	case !ok:
-		return clierror.New(
-			clierror.General,
+		return clierror.New(clierror.General,
 			"record at least 8 iterations in both, and name them with a scope",
-			fmt.Errorf("--fail-over: there is no latency in both recordings to judge by"),
-		)
+			fmt.Errorf("--fail-over: there is no latency in both recordings to judge by"))
 	case worse:
 		return clierror.New(
 			clierror.Regression,

@@ -51,10 +51,8 @@ func (g *global) doctor(cmd *cobra.Command, f *reportFlags) error {
 		args = append(args, "--json")
 	}
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(
-			g.stderr,
-			"inferscope: these are your own permissions; sudo inferscope doctor shows those of the daemon",
-		)
+		fmt.Fprintln(g.stderr,
+			"inferscope: these are your own permissions; sudo inferscope doctor shows those of the daemon")
 	}
 	look := exec.CommandContext(cmd.Context(), path, args...)
 	look.Stdin, look.Stdout, look.Stderr, look.Env = os.Stdin, g.stdout, g.stderr, g.environ

@@ -36,11 +36,8 @@ func explainCommand(g *global) *cobra.Command {
 
 func oneCause(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return clierror.New(
-			clierror.Usage,
-			"name one cause: inferscope explain host-sync",
-			fmt.Errorf("explain takes one cause, not %d", len(args)),
-		)
+		return clierror.New(clierror.Usage, "name one cause: inferscope explain host-sync",
+			fmt.Errorf("explain takes one cause, not %d", len(args)))
 	}
 	return nil
 }

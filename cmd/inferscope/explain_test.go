@@ -68,13 +68,8 @@ func TestExplainSaysAllOfACause(t *testing.T) {
 }
 
 func TestExplainNamesTheNearestCause(t *testing.T) {
-	want(
-		t,
-		explain(t, "host-sink"),
-		clierror.Usage,
-		`no cause is called "host-sink"`,
-		"did you mean inferscope explain host-sync?",
-	)
+	want(t, explain(t, "host-sink"), clierror.Usage, `no cause is called "host-sink"`,
+		"did you mean inferscope explain host-sync?")
 	want(t, explain(t, "\x1b[31m"), clierror.Usage, `"?[31m"`, "inferscope explain lists all causes")
 	want(t, explain(t, "host-sync", "gil"), clierror.Usage, "takes one cause, not 2", "inferscope explain host-sync")
 	if r := explain(t, "Host_Sync"); r.code != clierror.OK || !strings.HasPrefix(r.stdout, "host-sync: ") {

@@ -45,10 +45,8 @@ func exportCommand(g *global) *cobra.Command {
 	g.completePID(cmd)
 	flags.DurationVar(&f.last, "last", 0, "with --pid: only this much of the past, e.g. 30s")
 	flags.DurationVar(&f.window, "for", 0, "with --pid: record from now on for this long, e.g. 10s")
-	_ = cmd.RegisterFlagCompletionFunc(
-		"to",
-		cobra.FixedCompletions(exportFormats(), cobra.ShellCompDirectiveNoFileComp),
-	)
+	_ = cmd.RegisterFlagCompletionFunc("to",
+		cobra.FixedCompletions(exportFormats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -81,11 +79,9 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 		return err
 	}
 	if chosen.Name == "otlp" && len(rec.Meta.Requests) == 0 {
-		return clierror.New(
-			clierror.General,
+		return clierror.New(clierror.General,
 			"record while the server is asked over HTTP/1.1, by a daemon without --requests=off",
-			fmt.Errorf("export to otlp: there are no requests in the recording"),
-		)
+			fmt.Errorf("export to otlp: there are no requests in the recording"))
 	}
 	out, err := openOutput(f.output, g.stdout)
 	if err != nil {
@@ -109,30 +105,23 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 // choose returns the format: --to takes precedence over the extension of the file.
 func (f *exportFlags) choose() (export.Format, error) {
 	if f.output == "" {
-		return export.Format{}, clierror.New(
-			clierror.Usage,
+		return export.Format{}, clierror.New(clierror.Usage,
 			"name a file with -o FILE; -o - is standard output",
-			fmt.Errorf("export needs a place to write to"),
-		)
+			fmt.Errorf("export needs a place to write to"))
 	}
 	if f.to != "" {
 		format, ok := export.Find(strings.ToLower(f.to))
 		if !ok {
-			return format, clierror.New(
-				clierror.Usage,
-				"choose "+strings.Join(exportFormats(), ", "),
-				fmt.Errorf("--to: this version does not write %q", f.to),
-			)
+			return format, clierror.New(clierror.Usage, "choose "+strings.Join(exportFormats(), ", "),
+				fmt.Errorf("--to: this version does not write %q", f.to))
 		}
 		return format, nil
 	}
 	format, ok := export.ForPath(f.output)
 	if !ok {
-		return format, clierror.New(
-			clierror.Usage,
+		return format, clierror.New(clierror.Usage,
 			"choose it with --to: "+strings.Join(exportFormats(), ", "),
-			fmt.Errorf("the name %q implies no format", f.output),
-		)
+			fmt.Errorf("the name %q implies no format", f.output))
 	}
 	return format, nil
 }
@@ -142,19 +131,13 @@ func (g *global) exported(cmd *cobra.Command, f *exportFlags, args []string) (*r
 	daemon := f.pid != 0 || f.last != 0 || f.window != 0
 	switch {
 	case len(args) == 1 && daemon:
-		return nil, clierror.New(
-			clierror.Usage,
-			"leave out SOURCE, or --pid, --last and --for",
-			fmt.Errorf("a recording comes from a file or from the daemon, not from both"),
-		)
+		return nil, clierror.New(clierror.Usage, "leave out SOURCE, or --pid, --last and --for",
+			fmt.Errorf("a recording comes from a file or from the daemon, not from both"))
 	case len(args) == 1:
 		return g.open(cmd.Context(), args[0])
 	case !daemon:
-		return nil, clierror.New(
-			clierror.Usage,
-			"name a recording, or a process with --pid",
-			fmt.Errorf("there is nothing to export"),
-		)
+		return nil, clierror.New(clierror.Usage, "name a recording, or a process with --pid",
+			fmt.Errorf("there is nothing to export"))
 	}
 	client, pid, err := g.watched(cmd.Context(), &f.reportFlags)
 	if err != nil {

@@ -18,22 +18,14 @@ func (g *global) stretchFlags(cmd *cobra.Command, f *reportFlags, to string) {
 	flags.DurationVar(&f.last, "last", 0, "only this much of the past, e.g. 30s")
 	flags.DurationVar(&f.window, "for", 0, "record from now on for this long, e.g. 10s")
 	cuptiFlag(flags, &f.cupti)
-	flags.StringVar(
-		&f.gpu,
-		"gpu",
-		"",
-		"continuous: with --for, record GPU activity all of that time; costs the program up to 40% meanwhile",
-	)
+	flags.StringVar(&f.gpu, "gpu", "",
+		"continuous: with --for, record GPU activity all of that time; costs the program up to 40% meanwhile")
 }
 
 // cuptiFlag adds --cupti, for a daemon that is started for this command.
 func cuptiFlag(flags *pflag.FlagSet, to *string) {
-	flags.StringVar(
-		to,
-		"cupti",
-		"",
-		"path of libcupti as the process sees it, if it maps none and this command starts a daemon",
-	)
+	flags.StringVar(to, "cupti", "",
+		"path of libcupti as the process sees it, if it maps none and this command starts a daemon")
 }
 
 // renderFlags adds the flags for the form of a report and where it is written.
@@ -55,12 +47,8 @@ func (f *reportFlags) renderFlags(cmd *cobra.Command) {
 		"",
 		"clock error in microseconds above which the report warns, also INFERSCOPE_SYNC_ERROR_MARGIN_US (default 1000)",
 	)
-	flags.StringVar(
-		&f.slo,
-		"slo",
-		"",
-		"latency goals of requests, e.g. ttft=200ms,tpot=30ms,latency=5s; the report says how many did",
-	)
+	flags.StringVar(&f.slo, "slo", "",
+		"latency goals of requests, e.g. ttft=200ms,tpot=30ms,latency=5s; the report says how many did")
 	jsonFlag(cmd, &f.asJSON)
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
 }

@@ -47,11 +47,8 @@ func (g *global) importFile(ctx context.Context, path, output string) error {
 		return clierror.New(clierror.Usage, "check the name", err)
 	}
 	if err != nil {
-		return clierror.New(
-			clierror.General,
-			"give the JSON of torch.profiler or the SQLite export of Nsight Systems, whole",
-			err,
-		)
+		return clierror.New(clierror.General,
+			"give the JSON of torch.profiler or the SQLite export of Nsight Systems, whole", err)
 	}
 	if output == "" {
 		output = importedName(path)
@@ -62,12 +59,8 @@ func (g *global) importFile(ctx context.Context, path, output string) error {
 	if err != nil {
 		return clierror.New(clierror.General, "choose another place with -o", err)
 	}
-	fmt.Fprintf(
-		g.stderr,
-		"inferscope: wrote %s: %s\n",
-		format.Clean(output),
-		format.Plural(len(rec.Events), "event", "events"),
-	)
+	fmt.Fprintf(g.stderr, "inferscope: wrote %s: %s\n",
+		format.Clean(output), format.Plural(len(rec.Events), "event", "events"))
 	for _, s := range rec.Meta.Sources {
 		fmt.Fprintf(g.stderr, "  %s, %s: %s\n", format.Clean(s.Name), s.State, format.CleanText(s.Detail))
 	}

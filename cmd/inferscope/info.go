@@ -41,12 +41,9 @@ func (g *global) info(path string, asJSON, verify bool) error {
 		return err
 	}
 	if bad := len(in.Missing) + len(in.Damaged); bad > 0 {
-		return clierror.New(
-			clierror.General,
-			"record again, or copy it again from where it came",
+		return clierror.New(clierror.General, "record again, or copy it again from where it came",
 			fmt.Errorf("%d files of this recording are missing or damaged: %s",
-				bad, format.Clean(strings.Join(append(in.Missing, in.Damaged...), ", "))),
-		)
+				bad, format.Clean(strings.Join(append(in.Missing, in.Damaged...), ", "))))
 	}
 	return nil
 }
@@ -83,10 +80,8 @@ func infoFacts(in *archive.Inspection, verified bool) document.Facts {
 	if m.GPU != nil {
 		f.Add("GPU activity", format.Clean(*m.GPU))
 	}
-	f.Add(
-		"Recorded by",
-		format.Clean(fmt.Sprintf("inferscoped %s; written by %s, schema %d", m.Recorder, m.Writer, m.Schema)),
-	)
+	f.Add("Recorded by",
+		format.Clean(fmt.Sprintf("inferscoped %s; written by %s, schema %d", m.Recorder, m.Writer, m.Schema)))
 	if len(in.Unknown) > 0 {
 		f.Add("Not understood", fmt.Sprintf("%d files, which are kept", len(in.Unknown)))
 	}

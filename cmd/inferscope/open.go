@@ -17,20 +17,15 @@ const openedReport = "report.html"
 func (f *reportFlags) checkHTML(format string, stdout io.Writer) error {
 	if !f.open {
 		if _, ok := terminal(stdout); ok && format == formatHTML && (f.output == "" || f.output == "-") {
-			return clierror.New(
-				clierror.Usage,
+			return clierror.New(clierror.Usage,
 				"write it to a file with -o report.html, or show it with --open",
-				fmt.Errorf("an HTML report is for a browser, not for a terminal"),
-			)
+				fmt.Errorf("an HTML report is for a browser, not for a terminal"))
 		}
 		return nil
 	}
 	if format != formatHTML {
-		return clierror.New(
-			clierror.Usage,
-			"leave out --open, or choose --format html",
-			fmt.Errorf("--open shows HTML reports, not %s", format),
-		)
+		return clierror.New(clierror.Usage, "leave out --open, or choose --format html",
+			fmt.Errorf("--open shows HTML reports, not %s", format))
 	}
 	switch f.output {
 	case "":
@@ -54,12 +49,8 @@ func (g *global) openInBrowser(path string) error {
 		err = exec.Command(opener, whole).Start() //nolint:noctx // see above
 	}
 	if err != nil {
-		fmt.Fprintf(
-			g.stderr,
-			"inferscope: no browser could be started (%v): open %s by hand\n",
-			err,
-			format.Clean(whole),
-		)
+		fmt.Fprintf(g.stderr, "inferscope: no browser could be started (%v): open %s by hand\n",
+			err, format.Clean(whole))
 	}
 	return nil
 }

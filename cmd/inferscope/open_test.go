@@ -40,13 +40,8 @@ func TestOpen(t *testing.T) {
 func TestOpenWithoutADesktop(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	path := filepath.Join(t.TempDir(), "r.html")
-	want(
-		t,
-		at(t, serve(t, newFakeDaemon()), "report", "--open", "-o", path),
-		clierror.OK,
-		"no browser could be started",
-		path,
-	)
+	want(t, at(t, serve(t, newFakeDaemon()), "report", "--open", "-o", path), clierror.OK,
+		"no browser could be started", path)
 }
 
 func TestOpenOfWhatIsNoPage(t *testing.T) {

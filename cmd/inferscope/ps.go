@@ -50,10 +50,8 @@ func (g *global) ps(ctx context.Context, asJSON bool) error {
 		return writeJSON(g.stdout, found)
 	}
 	if len(found) == 0 {
-		fmt.Fprintln(
-			g.stderr,
-			"inferscope: no process uses a GPU now; --pid names any other one, and inferscope run starts one",
-		)
+		fmt.Fprintln(g.stderr,
+			"inferscope: no process uses a GPU now; --pid names any other one, and inferscope run starts one")
 		return nil
 	}
 	d := &document.Document{}
@@ -98,16 +96,9 @@ func candidateTable(found []api.Candidate) *document.Table {
 			watched = "no: " + format.Clean(c.Refused)
 		}
 		pods, roles = pods || c.Pod != "" || c.Container != "", roles || c.Role != ""
-		t.Row(
-			strconv.FormatUint(uint64(c.PID), 10),
-			format.Clean(c.Comm),
-			format.Clean(c.Role),
-			gpuNames(c.GPUs),
-			watched,
-			placeName(&c.Place),
-			strconv.FormatUint(uint64(c.UID), 10),
-			format.Shorten(command(c.Cmdline, c.Comm), 48),
-		)
+		t.Row(strconv.FormatUint(uint64(c.PID), 10), format.Clean(c.Comm), format.Clean(c.Role),
+			gpuNames(c.GPUs), watched, placeName(&c.Place), strconv.FormatUint(uint64(c.UID), 10),
+			format.Shorten(command(c.Cmdline, c.Comm), 48))
 	}
 	if !pods {
 		t.Drop("Pod")

@@ -79,11 +79,8 @@ func queryCommand(g *global) *cobra.Command {
 
 func (g *global) query(ctx context.Context, sql, place string, f *queryFlags) error {
 	if f.asJSON && f.asCSV || f.rows < 1 {
-		return clierror.New(
-			clierror.Usage,
-			"choose one of --json and --csv, and --rows 1 or more",
-			errors.New("the output is unclear"),
-		)
+		return clierror.New(clierror.Usage, "choose one of --json and --csv, and --rows 1 or more",
+			errors.New("the output is unclear"))
 	}
 	from, err := g.recordings(place, f)
 	if err != nil {
@@ -121,21 +118,17 @@ func (g *global) query(ctx context.Context, sql, place string, f *queryFlags) er
 func (g *global) recordings(place string, f *queryFlags) (query.Source, error) {
 	if !strings.HasPrefix(place, "s3://") {
 		if f.since+f.until+f.node+f.endpoint+f.region != "" {
-			return nil, clierror.New(
-				clierror.Usage,
+			return nil, clierror.New(clierror.Usage,
 				"of recordings on the disk choose in SQL: view recordings has from_ns",
-				errors.New("--since, --until, --node, --endpoint and --region are about uploaded recordings"),
-			)
+				errors.New("--since, --until, --node, --endpoint and --region are about uploaded recordings"))
 		}
 		return query.Local{Path: place, MaxMemory: g.maxMemory}, nil
 	}
 	bucket, prefix, err := fleet.ParseDestination(place)
 	if err != nil {
-		return nil, clierror.New(
-			clierror.Usage,
+		return nil, clierror.New(clierror.Usage,
 			"write it as s3://BUCKET/PREFIX; name another store than AWS with --endpoint",
-			fmt.Errorf("%.128q is not a place in an object store", place),
-		)
+			fmt.Errorf("%.128q is not a place in an object store", place))
 	}
 	r := query.Remote{
 		Store: fleet.UploadConfig{
@@ -146,11 +139,8 @@ func (g *global) recordings(place string, f *queryFlags) (query.Source, error) {
 		Selection: fleet.Selection{Node: f.node},
 	}
 	if r.Selection.MaxBytes, err = memlimit.Parse(f.download); err != nil {
-		return nil, clierror.New(
-			clierror.Usage,
-			"write it like --max-download 4GB",
-			fmt.Errorf("--max-download: %w", err),
-		)
+		return nil, clierror.New(clierror.Usage, "write it like --max-download 4GB",
+			fmt.Errorf("--max-download: %w", err))
 	}
 	now := time.Now()
 	if r.Selection.Since, err = moment("--since", f.since, now); err != nil {
@@ -262,11 +252,8 @@ func (t *queryTable) document() *document.Document {
 	if t.more > 0 {
 		d.Add(
 			document.Paragraph(
-				fmt.Sprintf(
-					"%d more rows: --rows %d shows them, --csv and --json write all",
-					t.more,
-					len(t.rows)+t.more,
-				),
+				fmt.Sprintf("%d more rows: --rows %d shows them, --csv and --json write all",
+					t.more, len(t.rows)+t.more),
 			),
 		)
 	}

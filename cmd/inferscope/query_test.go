@@ -27,15 +27,8 @@ func TestQueryTable(t *testing.T) {
 	if err := archive.Write(folder, exporttest.Hostile(nil, "k\x1b[31m\nx"), nil); err != nil {
 		t.Fatal(err)
 	}
-	r := at(
-		t,
-		socketPath(t),
-		"query",
-		"SELECT * FROM (VALUES (1, 'a' || chr(27)), (20, 'b'), (3, NULL)) v(n, s)",
-		folder,
-		"--rows",
-		"2",
-	)
+	r := at(t, socketPath(t), "query",
+		"SELECT * FROM (VALUES (1, 'a' || chr(27)), (20, 'b'), (3, NULL)) v(n, s)", folder, "--rows", "2")
 	want(t, r, clierror.OK)
 	for _, text := range []string{"n  s", " 1  a", "20  b", "1 more rows"} {
 		if !strings.Contains(r.stdout, text) {
@@ -53,13 +46,8 @@ func TestQueryTable(t *testing.T) {
 	if r.stdout != "a,b\n1,\"x,\"\"y\"\n" {
 		t.Errorf("CSV %q", r.stdout)
 	}
-	want(
-		t,
-		at(t, socketPath(t), "query", "SELECT nope FROM kernels", folder),
-		clierror.Usage,
-		"nope",
-		"--help lists the views",
-	)
+	want(t, at(t, socketPath(t), "query", "SELECT nope FROM kernels", folder), clierror.Usage, "nope",
+		"--help lists the views")
 }
 
 // TestQueryFlags: what cannot be meant is refused with advice, before anything is read or asked.

@@ -133,22 +133,16 @@ func (c *connection) awaitWatched(ctx context.Context, f *reportFlags) error {
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return clierror.New(
-					clierror.General,
-					"inferscope status shows what it does",
-					fmt.Errorf("the daemon has not attached to pid %d within %s", c.pid, attachTime),
-				)
+				return clierror.New(clierror.General, "inferscope status shows what it does",
+					fmt.Errorf("the daemon has not attached to pid %d within %s", c.pid, attachTime))
 			}
 			return ctx.Err()
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	if c.fresh && f.last > 0 {
-		return clierror.New(
-			clierror.Usage,
-			"use --for: it looks at the time from now on",
-			fmt.Errorf("pid %d was not watched so far: there is no past of it", c.pid),
-		)
+		return clierror.New(clierror.Usage, "use --for: it looks at the time from now on",
+			fmt.Errorf("pid %d was not watched so far: there is no past of it", c.pid))
 	}
 	return nil
 }
@@ -168,21 +162,16 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 		return nil, why
 	}
 	if os.Geteuid() != 0 {
-		return nil, clierror.New(
-			clierror.NoDaemon,
+		return nil, clierror.New(clierror.NoDaemon,
 			"start one with: sudo inferscoped; or run this command with sudo, which starts one for the time",
-			why,
-		)
+			why)
 	}
 	if _, err := siblingProgram("inferscoped"); err != nil {
 		return nil, why
 	}
 	if f.last > 0 {
-		return nil, clierror.New(
-			clierror.NoDaemon,
-			"use --for: without a daemon only the time from now on can be looked at",
-			why,
-		)
+		return nil, clierror.New(clierror.NoDaemon,
+			"use --for: without a daemon only the time from now on can be looked at", why)
 	}
 	pid := uint32(f.pid)
 	if pid == 0 {
@@ -216,12 +205,9 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 func (c *connection) window(f *reportFlags) api.Window {
 	if c.fresh && f.window == 0 {
 		f.window = defaultWindow
-		fmt.Fprintf(
-			c.g.stderr,
+		fmt.Fprintf(c.g.stderr,
 			"inferscope: pid %d was not watched before: recording its next %s (--for sets how long)\n",
-			c.pid,
-			f.window,
-		)
+			c.pid, f.window)
 	}
 	return api.Window{Last: f.last, For: f.window, GPU: f.gpu}
 }

@@ -47,12 +47,8 @@ func recordCommand(g *global) *cobra.Command {
 	flags.StringVarP(&f.output, "output", "o", "", "folder to write; inferscope-PID.isc if it is left out")
 	flags.BoolVar(&f.force, "force", false, "replace a recording that is there")
 	cuptiFlag(flags, &f.cupti)
-	flags.StringVar(
-		&f.gpu,
-		"gpu",
-		"",
-		"continuous: record GPU activity all of that time; costs the program up to 40% meanwhile",
-	)
+	flags.StringVar(&f.gpu, "gpu", "",
+		"continuous: record GPU activity all of that time; costs the program up to 40% meanwhile")
 	return cmd
 }
 
@@ -115,12 +111,8 @@ func createFault(err error) error {
 // reportRecorded prints what was recorded, or returns err with what was kept.
 func (g *global) reportRecorded(path string, w *archive.Writer, err error) error {
 	m := w.Manifest()
-	kept := fmt.Sprintf(
-		"%s: %s in %.1f s",
-		format.Clean(path),
-		format.Plural(m.Events(), "event", "events"),
-		float64(m.To-m.From)/1e9,
-	)
+	kept := fmt.Sprintf("%s: %s in %.1f s",
+		format.Clean(path), format.Plural(m.Events(), "event", "events"), float64(m.To-m.From)/1e9)
 	if err == nil {
 		fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", kept)
 		return nil
@@ -283,9 +275,6 @@ func clockOf(rec *recording.Recording) *archive.Clock {
 }
 
 func diskFault(err error) error {
-	return clierror.New(
-		clierror.General,
-		"make room on the disk, or choose another place with -o",
-		fmt.Errorf("writing the recording: %w", err),
-	)
+	return clierror.New(clierror.General, "make room on the disk, or choose another place with -o",
+		fmt.Errorf("writing the recording: %w", err))
 }

@@ -58,12 +58,8 @@ func (r *recorder) hold(ctx context.Context, errs chan<- error) {
 func (r *recorder) progress() step {
 	return func(passed time.Duration) string {
 		if r.window > 0 {
-			return fmt.Sprintf(
-				"recording pid %d: %.0f of %.0f s",
-				r.pid,
-				min(passed, r.window).Seconds(),
-				r.window.Seconds(),
-			)
+			return fmt.Sprintf("recording pid %d: %.0f of %.0f s",
+				r.pid, min(passed, r.window).Seconds(), r.window.Seconds())
 		}
 		return fmt.Sprintf("recording pid %d: %.0f s; Ctrl-C ends it", r.pid, passed.Seconds())
 	}

@@ -76,11 +76,9 @@ func oneTarget(cmd *cobra.Command, args []string) error {
 		info, err := os.Stat(args[0])
 		_, number := strconv.Atoi(args[0])
 		if err == nil && number != nil && (info.IsDir() || filepath.Ext(args[0]) != "") {
-			return clierror.New(
-				clierror.Usage,
+			return clierror.New(clierror.Usage,
 				"inferscope analyze "+format.Clean(args[0])+" makes the report of a recording",
-				fmt.Errorf("%s is about a process that runs", cmd.CommandPath()),
-			)
+				fmt.Errorf("%s is about a process that runs", cmd.CommandPath()))
 		}
 	}
 	return cobra.MaximumNArgs(1)(cmd, args)
@@ -201,20 +199,15 @@ func (f *reportFlags) check(cmd *cobra.Command) error {
 	case changed("pid") && (f.pid < 1 || f.pid > maxPID):
 		return bad("a pid is 1 to 4194304", "--pid: %d is not a process id", f.pid)
 	case changed("last") && changed("for"):
-		return bad(
-			"--last is about the past, --for about the time from now on",
-			"--last and --for cannot be used together",
-		)
+		return bad("--last is about the past, --for about the time from now on",
+			"--last and --for cannot be used together")
 	case changed("last") && f.last <= 0:
 		return bad("write it like 30s or 1m30s", "--last: %s is not a duration above 0", f.last)
 	case changed("for") && f.window <= 0:
 		return bad("write it like 10s or 1m30s", "--for: %s is not a duration above 0", f.window)
 	case f.gpu != "" && f.gpu != api.GPUContinuous:
-		return bad(
-			"write --gpu continuous, or leave it out: the daemon's own --gpu holds then",
-			"--gpu: %q is not understood",
-			f.gpu,
-		)
+		return bad("write --gpu continuous, or leave it out: the daemon's own --gpu holds then",
+			"--gpu: %q is not understood", f.gpu)
 	case f.gpu != "" && !changed("for"):
 		return bad("say for how long, e.g. --for 10s", "--gpu continuous is about the time from now on")
 	case f.asJSON && f.format != "" && f.format != formatJSON:

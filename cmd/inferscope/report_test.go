@@ -263,11 +263,6 @@ func TestClockMargin(t *testing.T) {
 			t.Errorf("%v %v: a margin of %d ns (%v), want %d", c.environ, c.args, m.Margin, err, c.margin)
 		}
 	}
-	want(
-		t,
-		inferscope(t.Context(), nil, "report", "--sync-error-margin-us", "much"),
-		clierror.Usage,
-		"--sync-error-margin-us",
-		"not a whole number",
-	)
+	want(t, inferscope(t.Context(), nil, "report", "--sync-error-margin-us", "much"), clierror.Usage,
+		"--sync-error-margin-us", "not a whole number")
 }

@@ -80,35 +80,11 @@ func rootCommand(g *global) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", err)
 	})
-	cmd.AddCommand(
-		runCommand(g),
-		configCommand(g),
-		reportCommand(g),
-		serveCommand(g),
-		recordCommand(g),
-		analyzeCommand(g),
-		packCommand(g),
-		unpackCommand(g),
-		lsCommand(g),
-		infoCommand(g),
-		exportCommand(g),
-		importCommand(g),
-		diffCommand(g),
-		whatifCommand(g),
-		memoryCommand(g),
-		queryCommand(g),
-		explainCommand(g),
-		dumpCommand(g),
-		flightCommand(g),
-		doctorCommand(g),
-		statusCommand(g),
-		targetsCommand(g),
-		psCommand(g),
-		attachCommand(g),
-		detachCommand(g),
-		topCommand(g),
-		versionCommand(g),
-	)
+	cmd.AddCommand(runCommand(g), configCommand(g), reportCommand(g), serveCommand(g), recordCommand(g),
+		analyzeCommand(g), packCommand(g), unpackCommand(g), lsCommand(g), infoCommand(g), exportCommand(g),
+		importCommand(g), diffCommand(g), whatifCommand(g), memoryCommand(g), queryCommand(g),
+		explainCommand(g), dumpCommand(g), flightCommand(g), doctorCommand(g), statusCommand(g),
+		targetsCommand(g), psCommand(g), attachCommand(g), detachCommand(g), topCommand(g), versionCommand(g))
 	manpage.Add(cmd)
 	for _, c := range cmd.Commands() {
 		c.Args = asUsage(c.Args)
@@ -131,11 +107,8 @@ func asUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if err == nil || errors.As(err, &coded) {
 			return err
 		}
-		return clierror.New(
-			clierror.Usage,
-			"see "+cmd.CommandPath()+" --help",
-			fmt.Errorf("%s: %w", cmd.CommandPath(), err),
-		)
+		return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help",
+			fmt.Errorf("%s: %w", cmd.CommandPath(), err))
 	}
 }
 
@@ -148,11 +121,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 		hint = fmt.Sprintf("do you mean %s %s? %s", cmd.CommandPath(), like[0], hint)
 	}
-	return clierror.New(
-		clierror.Usage,
-		hint,
-		fmt.Errorf("%s does not understand %q", cmd.CommandPath(), args[0]),
-	)
+	return clierror.New(clierror.Usage, hint,
+		fmt.Errorf("%s does not understand %q", cmd.CommandPath(), args[0]))
 }
 
 // dial connects to the daemon.

@@ -76,20 +76,11 @@ func runCommand(g *global) *cobra.Command {
 	flags.SortFlags = false
 	flags.SetInterspersed(false) // what follows the program is the program's
 	flags.StringVarP(&f.report, "report", "o", "", "file to write, also INFERSCOPE_REPORT_PATH (default ./report.md)")
-	flags.StringVarP(
-		&f.format,
-		"format",
-		"f",
-		"",
-		"its format, also INFERSCOPE_REPORT_FORMAT (default: from the extension of the file, else markdown)",
-	)
+	flags.StringVarP(&f.format, "format", "f", "",
+		"its format, also INFERSCOPE_REPORT_FORMAT (default: from the extension of the file, else markdown)")
 	flags.StringVar(&f.user, "user", "", "with sudo: the user whom the program runs as, instead of root")
-	flags.StringVar(
-		&f.gpu,
-		"gpu",
-		"",
-		"when GPU activity is recorded, where run starts the daemon: windows, continuous or off",
-	)
+	flags.StringVar(&f.gpu, "gpu", "",
+		"when GPU activity is recorded, where run starts the daemon: windows, continuous or off")
 	cuptiFlag(flags, &f.cupti)
 	flags.BoolVar(
 		&f.noInject,
@@ -131,10 +122,8 @@ func (g *global) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	// PR_SET_PDEATHSIG of a temporary daemon refers to this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	return g.supervise(
-		context.WithoutCancel(cmd.Context()),
-		&job{path: path, args: args, out: out, flags: f, settings: settings, as: as},
-	)
+	return g.supervise(context.WithoutCancel(cmd.Context()),
+		&job{path: path, args: args, out: out, flags: f, settings: settings, as: as})
 }
 
 // typed returns the settings that were given as flags, by key.
@@ -183,11 +172,8 @@ func program(args []string) (path string, err error) {
 	case err == nil || errors.Is(err, exec.ErrDot): // as execvp(3) does
 		return path, nil
 	case errors.Is(err, os.ErrPermission):
-		return "", clierror.New(
-			notRunnable,
-			"make it executable, or name its interpreter",
-			fmt.Errorf("running %s: %w", args[0], err),
-		)
+		return "", clierror.New(notRunnable, "make it executable, or name its interpreter",
+			fmt.Errorf("running %s: %w", args[0], err))
 	}
 	return "", clierror.New(notFound, "check its name and the PATH", fmt.Errorf("running %s: %w", args[0], err))
 }
@@ -201,9 +187,6 @@ func (g *global) untouched(path string, args []string) error {
 		args[0],
 	)
 	err := unix.Exec(path, args, g.environ)
-	return clierror.New(
-		notRunnable,
-		"check that it is a program of this machine",
-		fmt.Errorf("running %s: %w", path, err),
-	)
+	return clierror.New(notRunnable, "check that it is a program of this machine",
+		fmt.Errorf("running %s: %w", path, err))
 }

@@ -68,11 +68,8 @@ func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 		return false, err
 	}
 	if v.Agents && j.flags.noInject {
-		return false, clierror.New(
-			clierror.Usage,
-			"start that daemon with --no-inject, or end it and run this as root",
-			errInjects,
-		)
+		return false, clierror.New(clierror.Usage,
+			"start that daemon with --no-inject, or end it and run this as root", errInjects)
 	}
 	return v.Agents && j.flags.gpu != "off", nil
 }
@@ -150,19 +147,14 @@ func (w *watcher) await() error {
 		select {
 		case <-w.ended:
 			code := w.own.ProcessState.ExitCode()
-			return clierror.New(
-				clierror.Code(max(code, 1)),
+			return clierror.New(clierror.Code(max(code, 1)),
 				"sudo inferscope doctor says what this machine lacks",
-				fmt.Errorf("the daemon ended at once: %s", w.lastWords()),
-			)
+				fmt.Errorf("the daemon ended at once: %s", w.lastWords()))
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			return clierror.New(
-				clierror.NoDaemon,
-				"look at the machine's load",
-				fmt.Errorf("the daemon does not answer after %s: %s", settleTime, w.lastWords()),
-			)
+			return clierror.New(clierror.NoDaemon, "look at the machine's load",
+				fmt.Errorf("the daemon does not answer after %s: %s", settleTime, w.lastWords()))
 		}
 	}
 }
@@ -229,11 +221,8 @@ func siblingProgram(name string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", clierror.New(
-			clierror.NoDaemon,
-			"install it beside inferscope, or start it yourself",
-			fmt.Errorf("no daemon runs, and none can be started: %w", err),
-		)
+		return "", clierror.New(clierror.NoDaemon, "install it beside inferscope, or start it yourself",
+			fmt.Errorf("no daemon runs, and none can be started: %w", err))
 	}
 	return path, nil
 }

@@ -25,12 +25,8 @@ var errNotRoot = errors.New("--user is for root")
 func (g *global) account(name string) (*account, error) {
 	if name == "" {
 		if who, _ := g.environ.Get("SUDO_USER"); who != "" && who != "root" && os.Geteuid() == 0 {
-			fmt.Fprintf(
-				g.stderr,
-				"inferscope: the program runs as root; --user %s runs it as %s\n",
-				format.Clean(who),
-				format.Clean(who),
-			)
+			fmt.Fprintf(g.stderr, "inferscope: the program runs as root; --user %s runs it as %s\n",
+				format.Clean(who), format.Clean(who))
 		}
 		return nil, nil
 	}
@@ -39,11 +35,8 @@ func (g *global) account(name string) (*account, error) {
 	}
 	a, err := findAccount(name)
 	if err != nil {
-		return nil, clierror.New(
-			clierror.Usage,
-			"name a user of this machine, or a number that id(1) knows",
-			fmt.Errorf("--user: %w", err),
-		)
+		return nil, clierror.New(clierror.Usage, "name a user of this machine, or a number that id(1) knows",
+			fmt.Errorf("--user: %w", err))
 	}
 	return a, nil
 }

@@ -66,11 +66,8 @@ func (g *global) serve(ctx context.Context, listen string) error {
 		}
 	}
 	if err != nil {
-		return clierror.New(
-			clierror.Usage,
-			"listen on localhost:PORT and reach it through ssh -L",
-			fmt.Errorf("--listen %q: %w", listen, err),
-		)
+		return clierror.New(clierror.Usage, "listen on localhost:PORT and reach it through ssh -L",
+			fmt.Errorf("--listen %q: %w", listen, err))
 	}
 	client, err := g.dial() // so that a daemon that is missing is said here
 	if err != nil {
@@ -80,11 +77,8 @@ func (g *global) serve(ctx context.Context, listen string) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", listen)
 	if err != nil {
-		return clierror.New(
-			clierror.General,
-			"choose another port with --listen",
-			fmt.Errorf("serving reports: %w", err),
-		)
+		return clierror.New(clierror.General, "choose another port with --listen",
+			fmt.Errorf("serving reports: %w", err))
 	}
 	p := &pages{g: g, secret: rand.Text()}
 	server := &http.Server{
@@ -109,11 +103,8 @@ func (p *pages) handler() http.Handler {
 	mux.HandleFunc("GET /"+p.secret+"/{$}", p.list)
 	mux.HandleFunc("GET /"+p.secret+"/{target}", p.report)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(
-			w,
-			"open the address that inferscope serve printed: it is another one after each start",
-			http.StatusNotFound,
-		)
+		http.Error(w, "open the address that inferscope serve printed: it is another one after each start",
+			http.StatusNotFound)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := r.Host

@@ -144,10 +144,8 @@ func TestServeWhileDaemonsComeAndGo(t *testing.T) {
 // TestServeList: several targets are a list, in which a name is no markup.
 func TestServeList(t *testing.T) {
 	d := newFakeDaemon()
-	d.targets = append(
-		d.targets,
-		api.Target{PID: 99, Comm: "<script>x", State: api.Waiting, Place: api.Place{Pod: "vllm-0"}},
-	)
+	d.targets = append(d.targets,
+		api.Target{PID: 99, Comm: "<script>x", State: api.Waiting, Place: api.Place{Pod: "vllm-0"}})
 	at := serving(t, d)
 	status, page, _ := get(t, at.String(), at.Host)
 	if status != http.StatusOK || !strings.Contains(page, `<a href="99">`) || !strings.Contains(page, "vllm-0") ||

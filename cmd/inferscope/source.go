@@ -109,12 +109,9 @@ func (g *global) joinHosts(ctx context.Context, paths []string) (*recording.Reco
 
 // clockText describes the difference between the clocks of two hosts and between their wall clocks.
 func clockText(c *hosts.Clock) string {
-	text := fmt.Sprintf(
-		"to within %s by %s; the wall clocks differ by %s",
-		format.Span(c.Error),
-		format.Plural(c.Collectives, "collective", "collectives"),
-		format.Span(uint64(max(c.Wall-c.Shift, c.Shift-c.Wall))),
-	)
+	text := fmt.Sprintf("to within %s by %s; the wall clocks differ by %s",
+		format.Span(c.Error), format.Plural(c.Collectives, "collective", "collectives"),
+		format.Span(uint64(max(c.Wall-c.Shift, c.Shift-c.Wall))))
 	if c.Ambiguous {
 		text += "; steps are so regular that others fit as well, and the wall clocks decided"
 	}
@@ -132,11 +129,8 @@ func (g *global) openSources(ctx context.Context, paths []string) (*recording.Re
 	}
 	rec, err := importer.OpenAll(ctx, paths, importer.LimitsFor(g.maxMemory), false)
 	if err != nil {
-		return nil, clierror.New(
-			clierror.General,
-			"give several recordings, or several traces of torch.profiler or Nsight Systems",
-			err,
-		)
+		return nil, clierror.New(clierror.General,
+			"give several recordings, or several traces of torch.profiler or Nsight Systems", err)
 	}
 	return rec, nil
 }

@@ -58,11 +58,8 @@ func (g *global) status(cmd *cobra.Command, asJSON bool) error {
 func (g *global) watchStatus(cmd *cobra.Command, asJSON bool, every time.Duration) error {
 	const home = "\x1b[H\x1b[J" // ECMA-48: CUP and ED
 	if every < 100*time.Millisecond || every > time.Hour {
-		return clierror.New(
-			clierror.Usage,
-			"write it like --watch=2s",
-			fmt.Errorf("--watch: %s is not 100ms to 1h", every),
-		)
+		return clierror.New(clierror.Usage, "write it like --watch=2s",
+			fmt.Errorf("--watch: %s is not 100ms to 1h", every))
 	}
 	next := time.NewTicker(every)
 	defer next.Stop()
@@ -184,10 +181,8 @@ func addOverhead(d *document.Document, targets []recording.Overhead) {
 	}
 	d.Add(document.Heading("What watching costs"), f)
 	for i := range targets {
-		d.AddTable(
-			fmt.Sprintf("Levels of the last minute, costs of pid %d", targets[i].Target),
-			report.OverheadTable(&targets[i]),
-		)
+		d.AddTable(fmt.Sprintf("Levels of the last minute, costs of pid %d", targets[i].Target),
+			report.OverheadTable(&targets[i]))
 	}
 }
 
@@ -198,15 +193,8 @@ func statusFacts(s *api.Status) document.Facts {
 	if s.Uptime > 0 {
 		cost += fmt.Sprintf(" (%s of a core)", format.Percent(s.Self.CPU/s.Uptime))
 	}
-	f.Add(
-		"Cost",
-		fmt.Sprintf(
-			"%s, %s of memory, and %s of kernel memory for ring buffers",
-			cost,
-			memory(s.Self.RSS),
-			memory(s.Rings.Bytes),
-		),
-	)
+	f.Add("Cost", fmt.Sprintf("%s, %s of memory, and %s of kernel memory for ring buffers",
+		cost, memory(s.Self.RSS), memory(s.Rings.Bytes)))
 	r := &s.Recorder
 	kept := fmt.Sprintf("%s in %s of %s", format.Plural(r.Events, "event", "events"), memory(r.Used), memory(r.Budget))
 	if r.Events > 0 {
@@ -230,12 +218,8 @@ func statusFacts(s *api.Status) document.Facts {
 
 // keptFacts adds the state of recordings on disk.
 func keptFacts(f *document.Facts, k *api.Kept) {
-	text := fmt.Sprintf(
-		"%s on the disk, %s, of %s made",
-		format.Plural(k.Kept, "recording", "recordings"),
-		memory(k.Bytes),
-		format.Count(k.Recordings),
-	)
+	text := fmt.Sprintf("%s on the disk, %s, of %s made",
+		format.Plural(k.Kept, "recording", "recordings"), memory(k.Bytes), format.Count(k.Recordings))
 	if k.Deleted > 0 {
 		text += fmt.Sprintf("; %s deleted by quota or age, not uploaded", format.Count(k.Deleted))
 	}
@@ -250,11 +234,8 @@ func keptFacts(f *document.Facts, k *api.Kept) {
 	}
 	f.Add("Recordings", text+failures(k.Failed, "a stretch was not written", "stretches were not written", k.Error))
 	if k.Uploaded > 0 || k.Pending > 0 || k.UploadFailed > 0 {
-		text := fmt.Sprintf(
-			"%s, %s to go",
-			format.Plural(k.Uploaded, "recording", "recordings"),
-			format.Count(k.Pending),
-		)
+		text := fmt.Sprintf("%s, %s to go",
+			format.Plural(k.Uploaded, "recording", "recordings"), format.Count(k.Pending))
 		f.Add("Uploaded", text+failures(k.UploadFailed, "an attempt failed", "attempts failed", k.UploadError))
 	}
 }

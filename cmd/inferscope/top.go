@@ -63,11 +63,8 @@ func topCommand(g *global) *cobra.Command {
 
 func (g *global) top(ctx context.Context, f *topFlags) error {
 	if f.every < 100*time.Millisecond || f.every > time.Hour {
-		return clierror.New(
-			clierror.Usage,
-			"write it like --every 2s",
-			fmt.Errorf("--every: %s is not 100ms to 1h", f.every),
-		)
+		return clierror.New(clierror.Usage, "write it like --every 2s",
+			fmt.Errorf("--every: %s is not 100ms to 1h", f.every))
 	}
 	if f.asJSON && !f.once {
 		return clierror.New(clierror.Usage, "add --once", errors.New("--json is for one look"))

@@ -283,10 +283,8 @@ type cells struct{ pid, name, busy, part, share, rate, requests, first, cost, fi
 
 func (t *topTarget) cells() cells {
 	c := cells{
-		pid: strconv.FormatUint(
-			uint64(t.PID),
-			10,
-		), name: t.Comm, busy: "-", share: "-", rate: "-", requests: "-", first: "-",
+		pid: strconv.FormatUint(uint64(t.PID),
+			10), name: t.Comm, busy: "-", share: "-", rate: "-", requests: "-", first: "-",
 		cost: "-",
 	}
 	if t.Cost != nil {
@@ -368,12 +366,9 @@ func (m *topModel) title() string {
 	if m.last.Uptime > 0 {
 		cpu = m.last.Daemon.CPU / m.last.Uptime
 	}
-	s := fmt.Sprintf(
-		"inferscope top: %s, daemon %s of a core, %s",
-		format.Plural(len(m.last.Targets), "target", "targets"),
-		format.Percent(cpu),
-		memory(m.last.Daemon.RSS),
-	)
+	s := fmt.Sprintf("inferscope top: %s, daemon %s of a core, %s",
+		format.Plural(len(m.last.Targets), "target", "targets"), format.Percent(cpu),
+		memory(m.last.Daemon.RSS))
 	if m.filter != "" || m.mode == filterMode {
 		s += "; filter: " + m.filter
 	}
@@ -442,13 +437,9 @@ func (m *topModel) row(c cells, serving bool) string {
 	if c.share != "" && c.share != "-" {
 		part = document.Pad(format.Shorten(part, width), width, true) + document.Pad(c.share, 7, false)
 	}
-	line := fmt.Sprintf(
-		"%7s  %s %6s  %s",
-		c.pid,
-		document.Pad(format.Shorten(c.name, 16), 16, true),
-		c.busy,
-		document.Pad(format.Shorten(part, width+7), width+7, true),
-	)
+	line := fmt.Sprintf("%7s  %s %6s  %s",
+		c.pid, document.Pad(format.Shorten(c.name, 16), 16, true), c.busy,
+		document.Pad(format.Shorten(part, width+7), width+7, true))
 	if !serving || m.width >= roomy {
 		line += fmt.Sprintf(" %7s", c.rate)
 	}
@@ -523,15 +514,10 @@ func (m *topModel) foot() string {
 	case helpMode:
 		return m.paint("7", m.cut("any key goes back"))
 	}
-	return m.paint(
-		"7",
-		m.cut(
-			fmt.Sprintf(
-				"Enter open  F4 filter  F6 order: %s  I invert  Z pause  F1 help  F10 quit",
-				orderNames[m.order],
-			),
-		),
-	)
+	return m.paint("7", m.cut(
+		fmt.Sprintf("Enter open  F4 filter  F6 order: %s  I invert  Z pause  F1 help  F10 quit",
+			orderNames[m.order]),
+	))
 }
 
 func (m *topModel) cut(s string) string {

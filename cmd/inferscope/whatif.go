@@ -61,12 +61,8 @@ func whatifCommand(g *global) *cobra.Command {
 	flags.StringArrayVar(&f.faster, "faster", nil, "a cause or function to make this many times as fast: 'tokenize*=2'")
 	flags.StringArrayVar(&f.kernel, "kernel", nil, "a kernel to make this many times as fast: 'gemm*=1.5'")
 	flags.StringArrayVar(&f.overlap, "overlap", nil, "a cause, function or copy to run in parallel with the rest")
-	flags.IntVar(
-		&f.workers,
-		"workers",
-		0,
-		"with --without worker: how many times as many workers there are; 0: as many as it takes",
-	)
+	flags.IntVar(&f.workers, "workers", 0,
+		"with --without worker: how many times as many workers there are; 0: as many as it takes")
 	jsonFlag(cmd, &f.asJSON)
 	return cmd
 }
@@ -154,11 +150,8 @@ func (f *whatifFlags) edits() ([]whatif.Edit, error) {
 func (g *global) recordingFor(ctx context.Context, f *whatifFlags, args []string) (*recording.Recording, error) {
 	if len(args) == 1 && isFile(args[0]) {
 		if f.pid != 0 {
-			return nil, clierror.New(
-				clierror.Usage,
-				"leave one of them out",
-				fmt.Errorf("--pid and a file cannot be used together"),
-			)
+			return nil, clierror.New(clierror.Usage, "leave one of them out",
+				fmt.Errorf("--pid and a file cannot be used together"))
 		}
 		return g.open(ctx, args[0])
 	}

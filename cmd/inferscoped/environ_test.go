@@ -27,15 +27,8 @@ func TestHugeEnvironProgram(t *testing.T) {
 		t.Skip("is started by TestEnvironWithoutEnd")
 	}
 	size := uintptr(hugeEnviron)
-	at, _, errno := unix.Syscall6(
-		unix.SYS_MMAP,
-		0,
-		size,
-		unix.PROT_READ,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE,
-		^uintptr(0),
-		0,
-	)
+	at, _, errno := unix.Syscall6(unix.SYS_MMAP, 0, size, unix.PROT_READ,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uintptr(0), 0)
 	if errno != 0 {
 		t.Fatal(errno)
 	}
@@ -80,12 +73,8 @@ func TestEnvironWithoutEnd(t *testing.T) {
 		_ = oneGPU(config.Settings{SingleGPU: single}, []int{program.PID})
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
-			t.Errorf(
-				"single_gpu %v: %d MB were allocated for an environment of %d MB",
-				single,
-				took/1e6,
-				hugeEnviron/1_000_000,
-			)
+			t.Errorf("single_gpu %v: %d MB were allocated for an environment of %d MB",
+				single, took/1e6, hugeEnviron/1_000_000)
 		}
 	}
 }

@@ -91,11 +91,8 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
 	set.BoolVar(&f.memory, "memory", true, "watch PyTorch's allocators")
 	f.requests = true
-	set.Var(
-		(*onOff)(&f.requests),
-		"requests",
-		"watch the HTTP requests that targets serve: times and numbers of tokens (on or off)",
-	)
+	set.Var((*onOff)(&f.requests), "requests",
+		"watch the HTTP requests that targets serve: times and numbers of tokens (on or off)")
 	f.content.register(set)
 	set.BoolVar(&f.sensors, "sensors", true,
 		"read power, clocks and temperature of GPUs ten times a second, by nvidia-smi or from sysfs (AMD)")
@@ -205,10 +202,8 @@ func (f *flags) check() error {
 		return clierror.New(clierror.Usage, hint, fmt.Errorf(format, args...))
 	}
 	if f.discover && f.exitWithTarget {
-		return bad(
-			"leave one of them out: with discovery there may always be another process",
-			"--exit-with-target does not go with --discover",
-		)
+		return bad("leave one of them out: with discovery there may always be another process",
+			"--exit-with-target does not go with --discover")
 	}
 	if len(f.pids) == 0 && f.exitWithTarget && !f.onRequest {
 		return clierror.New(clierror.Usage, "name one with --pid", errNoTarget)

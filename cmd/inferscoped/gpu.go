@@ -34,12 +34,8 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 		string(gpu.Windows),
 		"when GPU activity and launches are recorded: windows, continuous or off; continuous costs the program up to 40%",
 	)
-	set.DurationVar(
-		&f.window,
-		"gpu-window",
-		gpu.DefaultOn,
-		"longest window of GPU records; shorter where the overhead budget asks for it",
-	)
+	set.DurationVar(&f.window, "gpu-window", gpu.DefaultOn,
+		"longest window of GPU records; shorter where the overhead budget asks for it")
 	set.DurationVar(&f.period, "gpu-period", gpu.DefaultPeriod, "time from one window's beginning to the next one's")
 	set.Float64Var(
 		&f.budget,
@@ -49,12 +45,8 @@ func (f *gpuFlags) register(set *pflag.FlagSet) {
 			"reduced first; 0: no measurement, every source at full detail",
 	)
 	set.BoolVar(&f.noInject, "no-inject", false, "never load the agent: no GPU activity, launches by probes")
-	set.StringVar(
-		&f.cupti,
-		"cupti",
-		"",
-		"path of libcupti as the program sees it, for one that neither maps one nor has one beside its CUDA",
-	)
+	set.StringVar(&f.cupti, "cupti", "",
+		"path of libcupti as the program sees it, for one that neither maps one nor has one beside its CUDA")
 }
 
 // options returns the settings of f.

@@ -32,16 +32,8 @@ func TestLinkHolderThatCannotStart(t *testing.T) {
 	} {
 		_, err := linkHolder(zap.NewNop(), c.command)
 		if !errors.Is(err, c.is) || clierror.CodeOf(err) != c.code || !strings.Contains(clierror.HintOf(err), c.hint) {
-			t.Errorf(
-				"%s: %v, code %d, advice %q; want %v, code %d, and %q in it",
-				c.command,
-				err,
-				clierror.CodeOf(err),
-				clierror.HintOf(err),
-				c.is,
-				c.code,
-				c.hint,
-			)
+			t.Errorf("%s: %v, code %d, advice %q; want %v, code %d, and %q in it",
+				c.command, err, clierror.CodeOf(err), clierror.HintOf(err), c.is, c.code, c.hint)
 		}
 	}
 }

@@ -19,10 +19,8 @@ func linkHolder(logger *zap.Logger, command string) (*uprobe.LinkHolder, error) 
 	}
 	go func() {
 		<-k.Gone()
-		logger.Error(
-			"no CUDA call is seen any more, and no window of GPU activity opens: restart the daemon",
-			zap.Error(k.Err()),
-		)
+		logger.Error("no CUDA call is seen any more, and no window of GPU activity opens: restart the daemon",
+			zap.Error(k.Err()))
 	}()
 	return k, nil
 }
@@ -42,10 +40,8 @@ func linkHolderFault(err error) error {
 			"let the daemon start its own program: put inferscoped on a file system that is not mounted noexec, and see whether a seccomp, AppArmor or SELinux policy forbids it",
 		)
 	case errors.Is(err, unix.ENOENT):
-		return advice(
-			clierror.General,
-			"mount /proc where the daemon runs: it starts its own program as /proc/self/exe",
-		)
+		return advice(clierror.General,
+			"mount /proc where the daemon runs: it starts its own program as /proc/self/exe")
 	case errors.Is(err, unix.ENOMEM):
 		return advice(
 			clierror.General,

@@ -142,11 +142,8 @@ func command(p process) *cobra.Command {
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return clierror.New(
-					clierror.Usage,
-					"name processes with --pid; see --help",
-					fmt.Errorf("%q is not understood", args[0]),
-				)
+				return clierror.New(clierror.Usage, "name processes with --pid; see --help",
+					fmt.Errorf("%q is not understood", args[0]))
 			}
 			return nil
 		},

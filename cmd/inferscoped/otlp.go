@@ -39,11 +39,8 @@ func (f *otlpFlags) register(set *pflag.FlagSet, environ config.Environment) {
 // options returns the export settings; nil if nothing is exported.
 func (f *otlpFlags) options(environ config.Environment) (*push.Options, error) {
 	if f.sample < 0 || f.sample > 1 || math.IsNaN(f.sample) {
-		return nil, clierror.New(
-			clierror.Usage,
-			"choose 0 to 1",
-			fmt.Errorf("--otlp-sample: %g is out of range", f.sample),
-		)
+		return nil, clierror.New(clierror.Usage, "choose 0 to 1",
+			fmt.Errorf("--otlp-sample: %g is out of range", f.sample))
 	}
 	if f.endpoint == "" {
 		return nil, nil

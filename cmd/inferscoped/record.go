@@ -48,42 +48,22 @@ const minQuotaMB = 100
 
 func (f *recordFlags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.dir, "record-dir", "", "keep recordings of all targets in this directory")
-	set.DurationVar(
-		&f.length,
-		"record-length",
-		fleet.DefaultLength,
-		"length of each recording; 0: only on command and on triggers",
-	)
-	set.IntVar(
-		&f.quotaMB,
-		"record-quota-mb",
-		fleet.DefaultQuota/1_000_000,
-		"their total size on disk in MB; the oldest are deleted",
-	)
-	set.IntVar(
-		&f.freeMB,
-		"record-free-mb",
-		fleet.DefaultReserve/1_000_000,
-		"disk space to keep free, in MB, whatever the quota",
-	)
-	set.BoolVar(
-		&f.jsonl,
-		"record-jsonl",
-		false,
-		"write the events of each recording as JSON lines, too: TIME-PID-COMM.jsonl.gz beside it",
-	)
+	set.DurationVar(&f.length, "record-length", fleet.DefaultLength,
+		"length of each recording; 0: only on command and on triggers")
+	set.IntVar(&f.quotaMB, "record-quota-mb", fleet.DefaultQuota/1_000_000,
+		"their total size on disk in MB; the oldest are deleted")
+	set.IntVar(&f.freeMB, "record-free-mb", fleet.DefaultReserve/1_000_000,
+		"disk space to keep free, in MB, whatever the quota")
+	set.BoolVar(&f.jsonl, "record-jsonl", false,
+		"write the events of each recording as JSON lines, too: TIME-PID-COMM.jsonl.gz beside it")
 	set.StringVar(
 		&f.upload,
 		"upload",
 		"",
 		"upload recordings to this place in an S3 store, s3://BUCKET/PREFIX, and delete them here once it has them; credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials, or the machine",
 	)
-	set.StringVar(
-		&f.endpoint,
-		"upload-endpoint",
-		"",
-		"address of the store, https://HOST[:PORT]; also AWS_ENDPOINT_URL; AWS if it is left out",
-	)
+	set.StringVar(&f.endpoint, "upload-endpoint", "",
+		"address of the store, https://HOST[:PORT]; also AWS_ENDPOINT_URL; AWS if it is left out")
 	set.StringVar(&f.region, "upload-region", "", "region of the bucket; also AWS_REGION; asked for if it is left out")
 	set.StringVar(
 		&f.raw,
@@ -92,18 +72,10 @@ func (f *recordFlags) register(set *pflag.FlagSet) {
 		"whose events are uploaded: always (of all recordings), or triggered (of those that a trigger or a command made; of others the small tables, and they stay here)",
 	)
 	set.DurationVar(&f.after, "upload-after", fleet.DefaultMinAge, "how old a recording is when it is uploaded")
-	set.StringVar(
-		&f.node,
-		"node",
-		"",
-		"name of this machine in the store; also NODE_NAME; the host's name if it is left out",
-	)
-	set.DurationVar(
-		&f.maxAge,
-		"record-max-age",
-		fleet.DefaultMaxAge,
-		"how long recordings are kept; 0: until there is no room",
-	)
+	set.StringVar(&f.node, "node", "",
+		"name of this machine in the store; also NODE_NAME; the host's name if it is left out")
+	set.DurationVar(&f.maxAge, "record-max-age", fleet.DefaultMaxAge,
+		"how long recordings are kept; 0: until there is no room")
 }
 
 func (f *recordFlags) check() error {
@@ -214,11 +186,8 @@ func triggers(s config.Settings) (t fleet.Triggers, err error) {
 		}
 	}
 	if t.Cooldown, err = time.ParseDuration(s.TriggerCooldown); err != nil || t.Cooldown < 0 {
-		return t, clierror.New(
-			clierror.Usage,
-			"write it like 5m",
-			fmt.Errorf("trigger_cooldown: %.128q is not a time", s.TriggerCooldown),
-		)
+		return t, clierror.New(clierror.Usage, "write it like 5m",
+			fmt.Errorf("trigger_cooldown: %.128q is not a time", s.TriggerCooldown))
 	}
 	return t, nil
 }
@@ -285,20 +254,13 @@ func recorderHelper([]string) error {
 		return err
 	}
 	defer func() { _ = logger.Sync() }()
-	return fleet.RunHelper(
-		os.Stdin,
-		os.Stdout,
-		logger,
-		func(w *fleet.Worker, dir string) {
-			w.SetThink(analyze)
-			w.SetTables(tables)
-			w.SetLines(jsonLines)
-			if err := recorderConfined(dir); err != nil {
-				logger.Warn(
-					"the process that keeps recordings has more rights than it needs; the rest goes on",
-					zap.Error(err),
-				)
-			}
-		},
-	)
+	return fleet.RunHelper(os.Stdin, os.Stdout, logger, func(w *fleet.Worker, dir string) {
+		w.SetThink(analyze)
+		w.SetTables(tables)
+		w.SetLines(jsonLines)
+		if err := recorderConfined(dir); err != nil {
+			logger.Warn("the process that keeps recordings has more rights than it needs; the rest goes on",
+				zap.Error(err))
+		}
+	})
 }

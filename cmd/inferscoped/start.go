@@ -25,10 +25,8 @@ func start(cmd *cobra.Command, p process, f *flags) error {
 	}
 	notify, _ := config.Environment(p.environ).Get("NOTIFY_SOCKET")
 	if !settings.Enabled {
-		fmt.Fprintln(
-			p.stderr,
-			"inferscoped: switched off by INFERSCOPE_ENABLED=0: nothing is watched. Unset it to watch.",
-		)
+		fmt.Fprintln(p.stderr,
+			"inferscoped: switched off by INFERSCOPE_ENABLED=0: nothing is watched. Unset it to watch.")
 		return daemon.Notify(notify, "READY=1\nSTATUS=switched off by INFERSCOPE_ENABLED=0")
 	}
 	cfg, err := f.config(settings)

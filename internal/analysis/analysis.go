@@ -91,13 +91,10 @@ func Run(rec *recording.Recording) *Result {
 		if it := r.Diagnosis.Iterations; it != nil {
 			r.Requests.Derive(rec, requests.Iterations{PID: it.PID, Source: it.Source, Starts: it.Starts})
 		}
-		r.Requests.FindDelays(
-			rec,
-			func(pid uint32, within timeline.Spans) requests.Ran {
-				b := diagnosis.Busiest(r.Threads, pid, within)
-				return requests.Ran{Thread: b.Thread, Running: b.Running, Place: b.Place, Starved: b.Starved}
-			},
-		)
+		r.Requests.FindDelays(rec, func(pid uint32, within timeline.Spans) requests.Ran {
+			b := diagnosis.Busiest(r.Threads, pid, within)
+			return requests.Ran{Thread: b.Thread, Running: b.Running, Place: b.Place, Starved: b.Starved}
+		})
 	}
 	r.Sensors = sensors.Summarize(rec, r.rates())
 	return r
@@ -158,10 +155,8 @@ func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
 		d := &r.Requests.Delays[i]
 		named := func(e whatif.Edit) bool { return e.Pattern == d.Cause }
 		if w := d.Without; w != nil && (len(asked) == 0 || slices.ContainsFunc(asked, named)) {
-			a.FirstToken = append(
-				a.FirstToken,
-				whatif.FirstToken{Cause: d.Cause, Was50: w.Was50, Was99: w.Was99, P50: w.P50, P99: w.P99},
-			)
+			a.FirstToken = append(a.FirstToken,
+				whatif.FirstToken{Cause: d.Cause, Was50: w.Was50, Was99: w.Was99, P50: w.P50, P99: w.P99})
 		}
 	}
 	return a

@@ -58,13 +58,8 @@ func driverMemory() []Row {
 		timed(groupMemory, "cuDeviceGraphMemTrim"),
 
 		timed(groupMemory, "cuMemPrefetchAsync", pointerAt(1), bytesAt(2), streamAt(4)),
-		timed(
-			groupMemory,
-			"cuMemPrefetchAsync_v2",
-			pointerAt(1),
-			bytesAt(2),
-			streamAt(5),
-		).only("cuMemPrefetchAsync_v2"),
+		timed(groupMemory, "cuMemPrefetchAsync_v2", pointerAt(1), bytesAt(2),
+			streamAt(5)).only("cuMemPrefetchAsync_v2"),
 		timed(groupMemory, "cuMemPrefetchBatchAsync", streamAt(8)),
 		timed(groupMemory, "cuMemDiscardBatchAsync", streamAt(5)),
 		timed(groupMemory, "cuMemDiscardAndPrefetchBatchAsync", streamAt(8)),

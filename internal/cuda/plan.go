@@ -189,10 +189,8 @@ func (s *Selection) take(c *candidate, id Identity, o Options) {
 		s.Minor += len(c.names)
 	default:
 		slices.Sort(c.names)
-		s.Points = append(
-			s.Points,
-			Point{Row: row, Name: c.name, Names: slices.Compact(c.names), Addr: c.addr, rank: c.row},
-		)
+		s.Points = append(s.Points,
+			Point{Row: row, Name: c.name, Names: slices.Compact(c.names), Addr: c.addr, rank: c.row})
 	}
 }
 

@@ -52,10 +52,8 @@ func unsound(r Row) []string {
 		!described || r.Timed && r.Slots[0] == r.Slots[1] && r.Slots[0] == r.Slots[2] && r.Slots[0] == slot{},
 		"a described copy has a stream slot at most",
 	)
-	check(
-		!described || r.Slots[3] == slot{} || r.Slots[3] == slot{2, meansStream},
-		"the probe reads a described copy's stream from parameter 2",
-	)
+	check(!described || r.Slots[3] == slot{} || r.Slots[3] == slot{2, meansStream},
+		"the probe reads a described copy's stream from parameter 2")
 	check(!r.Deref || r.Timed && r.Slots[0].Param != 0, "a result is read at the return, from the first slot")
 	check((means[meansElements] == 1) == (r.Element > 0), "elements and their size go together")
 	check(means[meansHeight] == 0 || means[meansBytes]+means[meansElements] == 1, "a height needs a width")
@@ -64,17 +62,13 @@ func unsound(r Row) []string {
 			r.Aux.Meaning == meansDataType && r.Group == groupCollective,
 		"the auxiliary parameter is a copy kind, or NCCL's data type",
 	)
-	check(
-		r.Group != Copy || r.Direction != NoDirection || r.Aux.Meaning == meansCopyKind || described,
-		"a copy without a direction",
-	)
+	check(r.Group != Copy || r.Direction != NoDirection || r.Aux.Meaning == meansCopyKind || described,
+		"a copy without a direction")
 	check(r.Direction == NoDirection || r.Group == Copy, "only copies have directions")
 	check(!r.Shadowed || r.Library == Runtime && !r.Timed, "only entry-only runtime functions are shadowed")
 	check(!r.Hot || !r.Timed, "hot functions are entry only")
-	check(
-		!r.Glob() || r.Slots == [4]slot{} && r.Aux == slot{} && r.Only == nil,
-		"the functions of a glob have no parameters in common",
-	)
+	check(!r.Glob() || r.Slots == [4]slot{} && r.Aux == slot{} && r.Only == nil,
+		"the functions of a glob have no parameters in common")
 	check(!strings.ContainsAny(strings.TrimSuffix(r.Name, "*"), "*?[ "), "odd name")
 	check(!perThread(r.Name) && (trimVersion(r.Name) == r.Name || r.Only != nil), "suffixes stand in Only")
 	check(

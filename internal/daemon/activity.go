@@ -44,11 +44,8 @@ type filler interface {
 // Continuous records GPU activity of target pid all of the time until end is called.
 func (d *Daemon) Continuous(ctx context.Context, pid uint32) (end func(), err error) {
 	if d.activity == nil {
-		return nil, clierror.New(
-			clierror.Usage,
-			"start the daemon without --gpu off",
-			errors.New("GPU activity is switched off in this daemon"),
-		)
+		return nil, clierror.New(clierror.Usage, "start the daemon without --gpu off",
+			errors.New("GPU activity is switched off in this daemon"))
 	}
 	return d.activity.Continuous(ctx, pid)
 }
@@ -92,14 +89,8 @@ func (r *held) nameGPU(a activity, v *view) {
 		return
 	}
 	refs := r.references()
-	r.meta.GPU, r.kernelAt, r.rangeAt = a.GPU(
-		v.pid,
-		v.pids(),
-		r.meta.From,
-		r.meta.To,
-		sorted(refs.kernels),
-		sorted(refs.ranges),
-	)
+	r.meta.GPU, r.kernelAt, r.rangeAt = a.GPU(v.pid, v.pids(), r.meta.From,
+		r.meta.To, sorted(refs.kernels), sorted(refs.ranges))
 }
 
 func sorted(set map[int32]bool) []int32 {

@@ -124,11 +124,8 @@ func TestContinuousWithoutASource(t *testing.T) {
 
 func TestOnlyOneSourceTellsOfGPUs(t *testing.T) {
 	w := newWorld(t)
-	w.parts.Sources = append(
-		w.parts.Sources,
-		&fakeActivity{fakeSource: fakeSource{name: "a"}},
-		&fakeActivity{fakeSource: fakeSource{name: "b"}},
-	)
+	w.parts.Sources = append(w.parts.Sources, &fakeActivity{fakeSource: fakeSource{name: "a"}},
+		&fakeActivity{fakeSource: fakeSource{name: "b"}})
 	if _, err := New(Options{}, w.parts); err == nil {
 		t.Error("two sources that number kernels were taken")
 	}

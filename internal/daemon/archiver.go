@@ -26,11 +26,9 @@ type Archiver interface {
 func (d *Daemon) Save(ctx context.Context, pid uint32, reason string) ([]string, error) {
 	k := d.archiver.Load()
 	if k == nil {
-		return nil, clierror.New(
-			clierror.Unsupported,
+		return nil, clierror.New(clierror.Unsupported,
 			"start it with --record-dir DIR, or use `inferscope record`",
-			errors.New("this daemon keeps no recordings on the disk"),
-		)
+			errors.New("this daemon keeps no recordings on the disk"))
 	}
 	return (*k).Save(ctx, pid, reason)
 }

@@ -97,13 +97,8 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			var now uint64
-			d := newDrainer(
-				&fakeRings{},
-				rec,
-				noCounter{},
-				newLossHistory(always, func() ([]loss.Loss, error) { return nil, nil }),
-				clock.Monotonic,
-			)
+			d := newDrainer(&fakeRings{}, rec, noCounter{},
+				newLossHistory(always, func() ([]loss.Loss, error) { return nil, nil }), clock.Monotonic)
 			d.feeds, d.settlers = []*feed{newFeed(s, d.recorder.Since)}, []settlingFeeder{s}
 			d.clock = func() uint64 { now += c.clock; return now }
 			go func() { // in place of run, whose timer would make passes of its own

@@ -31,19 +31,13 @@ func guardOf(p *proc.Process, uid uint32) (guard, error) { return p.Guard(uid) }
 // Dump returns one stack of every thread of a target. It implements api.Dumper.
 func (d *Daemon) Dump(ctx context.Context, r api.DumpRequest) (*dump.Dump, error) {
 	if d.parts.Dumper == nil {
-		return nil, clierror.New(
-			clierror.Unsupported,
-			"use `inferscope report`",
-			errors.New("this daemon makes no dumps"),
-		)
+		return nil, clierror.New(clierror.Unsupported, "use `inferscope report`",
+			errors.New("this daemon makes no dumps"))
 	}
 	v, ok := d.follower.view(r.PID)
 	if !ok {
-		return nil, clierror.New(
-			clierror.NoProcess,
-			"`inferscope targets` lists what is watched",
-			fmt.Errorf("pid %d is not a target of this daemon", r.PID),
-		)
+		return nil, clierror.New(clierror.NoProcess, "`inferscope targets` lists what is watched",
+			fmt.Errorf("pid %d is not a target of this daemon", r.PID))
 	}
 	var processes []*proc.Process
 	guards := map[uint32]guard{}
@@ -65,11 +59,8 @@ func (d *Daemon) Dump(ctx context.Context, r api.DumpRequest) (*dump.Dump, error
 		processes = append(processes, p)
 	}
 	if len(processes) == 0 {
-		return nil, clierror.New(
-			clierror.NoProcess,
-			"`inferscope report` shows what was recorded of it",
-			fmt.Errorf("pid %d has exited, or is another user's", r.PID),
-		)
+		return nil, clierror.New(clierror.NoProcess, "`inferscope report` shows what was recorded of it",
+			fmt.Errorf("pid %d has exited, or is another user's", r.PID))
 	}
 	out, err := d.parts.Dumper.Take(ctx, r.PID, processes)
 	if err != nil || r.Any {

@@ -57,12 +57,8 @@ func TestEvidenceOfEachTargetAlone(t *testing.T) {
 		t.Errorf("events %+v, want the call and the row of process 10", rec.Events)
 	}
 	if source.observed.Load() != 1 || source.asked.Load() != rec.Meta.To {
-		t.Errorf(
-			"%d events observed, completed up to %d of %d",
-			source.observed.Load(),
-			source.asked.Load(),
-			rec.Meta.To,
-		)
+		t.Errorf("%d events observed, completed up to %d of %d",
+			source.observed.Load(), source.asked.Load(), rec.Meta.To)
 	}
 	if o := rec.Meta.Objects; len(o) != 1 || o[0].Name != "a" {
 		t.Errorf("objects %+v", o)

@@ -237,19 +237,16 @@ func (s *tableSource) Forget(p *proc.Process) {
 func (s *tableSource) maps(pid uint32, path string, probed uint64) {
 	s.tmu.Lock()
 	defer s.tmu.Unlock()
-	s.libraries = append(
-		s.libraries,
-		recording.Library{
-			PID:    pid,
-			Path:   path,
-			Inode:  uint64(len(path)),
-			Kind:   "driver",
-			Points: 2,
-			Cheap:  1,
-			Mapped: probed,
-			Probed: probed,
-		},
-	)
+	s.libraries = append(s.libraries, recording.Library{
+		PID:    pid,
+		Path:   path,
+		Inode:  uint64(len(path)),
+		Kind:   "driver",
+		Points: 2,
+		Cheap:  1,
+		Mapped: probed,
+		Probed: probed,
+	})
 }
 
 // world is a daemon made of fakes, with a clock that a test sets.

@@ -125,12 +125,8 @@ func (f *follower) run(ctx context.Context) {
 
 func (f *follower) handle(c proc.Change) {
 	p := c.Process
-	f.log.Debug(
-		"process "+c.Kind.String(),
-		zap.Uint32("pid", p.PID),
-		zap.String("comm", p.Comm),
-		zap.Uint32("target", p.Root),
-	)
+	f.log.Debug("process "+c.Kind.String(), zap.Uint32("pid", p.PID), zap.String("comm", p.Comm),
+		zap.Uint32("target", p.Root))
 	f.mu.Lock()
 	known := f.root(p.Root) != nil
 	if !known && c.Kind == proc.Appeared && p.PID == p.Root { // it may come before Add returns

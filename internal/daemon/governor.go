@@ -117,11 +117,7 @@ func (g *governing) badPin(part string) error {
 			known += "\n  " + s.Name() + "=" + l.Name
 		}
 	}
-	return clierror.New(
-		clierror.Usage,
-		known,
-		fmt.Errorf("--pin-level: %q is not understood", part),
-	)
+	return clierror.New(clierror.Usage, known, fmt.Errorf("--pin-level: %q is not understood", part))
 }
 
 // logChange logs a change of level.

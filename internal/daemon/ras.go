@@ -75,10 +75,8 @@ func (r *rasReader) of(ctx context.Context, v *view) *recording.RAS {
 		return slices.ContainsFunc(c.Ranks, isOwn) || slices.ContainsFunc(c.Missing, isOwn)
 	}
 	out := *all
-	out.Communicators = slices.DeleteFunc(
-		slices.Clone(all.Communicators),
-		func(c recording.RASCommunicator) bool { return !ours(c) },
-	)
+	out.Communicators = slices.DeleteFunc(slices.Clone(all.Communicators),
+		func(c recording.RASCommunicator) bool { return !ours(c) })
 	if len(out.Communicators) == 0 {
 		return nil
 	}

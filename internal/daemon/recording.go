@@ -208,17 +208,11 @@ func (f *follower) viewFor(a api.Asker, pid uint32) (view, error) {
 	v, ok := f.viewOf(a, pid, latest)
 	switch {
 	case !ok:
-		return v, clierror.New(
-			clierror.NoProcess,
-			"`inferscope targets` lists what is watched",
-			fmt.Errorf("pid %d is not a target of this daemon", pid),
-		)
+		return v, clierror.New(clierror.NoProcess, "`inferscope targets` lists what is watched",
+			fmt.Errorf("pid %d is not a target of this daemon", pid))
 	case !a.Any && !f.mayAsk(a, v):
-		return v, clierror.New(
-			clierror.Permission,
-			"ask as root (sudo)",
-			fmt.Errorf("pid %d does not belong to user %d alone", pid, a.UID),
-		)
+		return v, clierror.New(clierror.Permission, "ask as root (sudo)",
+			fmt.Errorf("pid %d does not belong to user %d alone", pid, a.UID))
 	}
 	return v, nil
 }
@@ -282,14 +276,10 @@ func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view,
 	slices.SortFunc(v.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.process.Born, b.process.Born), cmp.Compare(a.process.PID, b.process.PID))
 	})
-	own := slices.DeleteFunc(
-		slices.Clone(r.libraries),
-		func(l recording.Library) bool { return !a.Any && !v.has(l.PID) },
-	)
-	v.libraries = mergeLibraries(
-		own,
-		slices.DeleteFunc(slices.Clone(libraries), func(l recording.Library) bool { return !v.has(l.PID) }),
-	)
+	own := slices.DeleteFunc(slices.Clone(r.libraries),
+		func(l recording.Library) bool { return !a.Any && !v.has(l.PID) })
+	v.libraries = mergeLibraries(own,
+		slices.DeleteFunc(slices.Clone(libraries), func(l recording.Library) bool { return !v.has(l.PID) }))
 	copied := root{
 		unprobed: slices.DeleteFunc(slices.Clone(r.unprobed), func(l unprobedInterval) bool { return !v.has(l.pid) }),
 	}

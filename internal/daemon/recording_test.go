@@ -92,14 +92,8 @@ func TestWindows(t *testing.T) {
 	} {
 		rec := fetch(t, d, 10, c.last, c.from)
 		if rec.Meta.From != c.begin*second || rec.Meta.To != c.end*second {
-			t.Errorf(
-				"%s: window [%d, %d] s, want [%d, %d]",
-				c.name,
-				rec.Meta.From/second,
-				rec.Meta.To/second,
-				c.begin,
-				c.end,
-			)
+			t.Errorf("%s: window [%d, %d] s, want [%d, %d]",
+				c.name, rec.Meta.From/second, rec.Meta.To/second, c.begin, c.end)
 		}
 		if got := times(rec); got[0] < c.begin || got[len(got)-1] != c.end {
 			t.Errorf("%s: events from %d to %d", c.name, got[0], got[len(got)-1])
@@ -121,11 +115,8 @@ func TestRecordingOfATargetThatExited(t *testing.T) {
 	w.now.Store(1050 * second)
 	rec := fetch(t, d, 10, 2*time.Second, 0)
 	if rec.Meta.From != 1003*second || rec.Meta.To != 1050*second {
-		t.Errorf(
-			"window [%d, %d] s, want it to begin two before the target's end",
-			rec.Meta.From/second,
-			rec.Meta.To/second,
-		)
+		t.Errorf("window [%d, %d] s, want it to begin two before the target's end",
+			rec.Meta.From/second, rec.Meta.To/second)
 	}
 	if got := times(rec); !slices.Equal(got, []uint64{1004}) {
 		t.Errorf("events at %v", got)

@@ -28,11 +28,8 @@ func (f *follower) turn(ctx context.Context, work func() error) error {
 	case <-f.done:
 		return errors.New("the daemon is stopping")
 	case <-ctx.Done():
-		return clierror.New(
-			clierror.General,
-			"look into the daemon's log",
-			fmt.Errorf("the daemon is busy: %w", ctx.Err()),
-		)
+		return clierror.New(clierror.General, "look into the daemon's log",
+			fmt.Errorf("the daemon is busy: %w", ctx.Err()))
 	}
 }
 
@@ -65,11 +62,8 @@ func (f *follower) free(r api.WatchRequest) ([]*proc.Process, error) {
 			return k.alive(), nil
 		}
 	}
-	return nil, clierror.New(
-		clierror.NoProcess,
-		"inferscope targets lists those that are",
-		fmt.Errorf("no target with pid %d runs", r.PID),
-	)
+	return nil, clierror.New(clierror.NoProcess, "inferscope targets lists those that are",
+		fmt.Errorf("no target with pid %d runs", r.PID))
 }
 
 // resume follows a released target again; it does nothing for others.

@@ -275,12 +275,8 @@ func (cfg *Config) announce(d *Daemon, logger *zap.Logger) {
 	logger.Info("ready", append(fields, zap.Int("probe_points", points), zap.Int("cheap", cheap))...)
 	for _, t := range d.Status().Targets {
 		if t.State == api.Waiting {
-			logger.Warn(
-				"nothing to probe yet: still watching",
-				zap.Uint32("pid", t.PID),
-				zap.String("comm", t.Comm),
-				zap.String("why", t.Detail),
-			)
+			logger.Warn("nothing to probe yet: still watching", zap.Uint32("pid", t.PID),
+				zap.String("comm", t.Comm), zap.String("why", t.Detail))
 		}
 	}
 	cfg.notify("READY=1", logger)

@@ -165,13 +165,8 @@ func TestDaemonWhoseMetricsPortIsTakenEndsCleanly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sock.Close()
-	err = cfg.serve(
-		context.Background(),
-		d,
-		metrics.NewTally(w.source.Functions, metrics.DecodeCopies),
-		sock,
-		w.parts.Log,
-	)
+	err = cfg.serve(context.Background(), d, metrics.NewTally(w.source.Functions, metrics.DecodeCopies),
+		sock, w.parts.Log)
 	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("error = %v, want one that names the port", err)
 	}
@@ -184,11 +179,8 @@ func TestRunChecksTheKernelFirst(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	refused := clierror.New(clierror.Permission, "run as root", errors.New("CAP_BPF is missing"))
 	socket := filepath.Join(t.TempDir(), "s.sock")
-	err := Run(
-		context.Background(),
-		Config{Socket: socket, Check: func() error { return refused }},
-		newWorld(t).parts.Log,
-	)
+	err := Run(context.Background(), Config{Socket: socket, Check: func() error { return refused }},
+		newWorld(t).parts.Log)
 	if !errors.Is(err, refused) {
 		t.Errorf("error = %v", err)
 	}
@@ -226,10 +218,8 @@ func TestAStopWhileStarting(t *testing.T) {
 	if err != nil || done {
 		t.Errorf("%v, done: %v", err, done)
 	}
-	if done, err := runUnlessDone(t.Context(), func() error { return errors.ErrUnsupported }); !errors.Is(
-		err,
-		errors.ErrUnsupported,
-	) ||
+	if done, err := runUnlessDone(t.Context(), func() error { return errors.ErrUnsupported }); !errors.Is(err,
+		errors.ErrUnsupported) ||
 		!done {
 		t.Errorf("%v, done: %v", err, done)
 	}

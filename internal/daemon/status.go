@@ -141,11 +141,8 @@ func (v *view) owner() (uid uint32, others map[uint32]bool) {
 
 func stateOf(v view, main recording.Process, now uint64) (api.TargetState, string) {
 	if v.ended > 0 {
-		return api.Exited, fmt.Sprintf(
-			"%s %s ago",
-			howEnded(main.ExitCode),
-			since(now, v.ended).Round(100*time.Millisecond),
-		)
+		return api.Exited, fmt.Sprintf("%s %s ago",
+			howEnded(main.ExitCode), since(now, v.ended).Round(100*time.Millisecond))
 	}
 	if v.released {
 		return api.Released, "it is not recorded any more: the daemon was asked to release it"

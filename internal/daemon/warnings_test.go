@@ -44,11 +44,8 @@ func TestWarningsAreBounded(t *testing.T) {
 	var w Warnings
 	logger := zap.New(w.Core())
 	for i := range 3 * maxWarnings {
-		logger.Warn(
-			strings.Repeat("m", 10*maxWarningText),
-			zap.Int("i", i),
-			zap.String("s", strings.Repeat("s", 10*maxWarningText)),
-		)
+		logger.Warn(strings.Repeat("m", 10*maxWarningText), zap.Int("i", i),
+			zap.String("s", strings.Repeat("s", 10*maxWarningText)))
 	}
 	kept, omitted := w.state()
 	if len(kept) != maxWarnings || omitted != 2*maxWarnings {

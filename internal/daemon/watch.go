@@ -35,11 +35,8 @@ func (d *Daemon) Watch(ctx context.Context, r api.WatchRequest) error {
 	for !d.follower.follows(r.PID) {
 		select {
 		case <-ctx.Done():
-			return clierror.New(
-				clierror.General,
-				"look into the daemon's log",
-				fmt.Errorf("pid %d is not followed yet: %w", r.PID, ctx.Err()),
-			)
+			return clierror.New(clierror.General, "look into the daemon's log",
+				fmt.Errorf("pid %d is not followed yet: %w", r.PID, ctx.Err()))
 		case <-d.follower.done:
 			return errors.New("the daemon is stopping")
 		case <-time.After(followEvery):
@@ -65,11 +62,8 @@ func belongs(pid, uid uint32) error {
 		) != clierror.NoProcess { // whether there is such a process is no business of a user who may not see it
 		why = fmt.Errorf("%w: %w", why, err)
 	}
-	return clierror.New(
-		clierror.Permission,
-		"ask as root (sudo), or for a process of yours that runs as nobody else",
-		why,
-	)
+	return clierror.New(clierror.Permission,
+		"ask as root (sudo), or for a process of yours that runs as nobody else", why)
 }
 
 // include adds a process to the watcher. run must be running.
@@ -90,11 +84,8 @@ func (f *follower) include(r api.WatchRequest) error {
 		return fmt.Errorf("cannot watch the process: %w", err)
 	}
 	if !r.AnyOwner && p.Owner != r.Owner { // it is another user's since it was looked at
-		return clierror.New(
-			clierror.Permission,
-			"ask as root (sudo)",
-			fmt.Errorf("pid %d does not belong to user %d alone", r.PID, r.Owner),
-		)
+		return clierror.New(clierror.Permission, "ask as root (sudo)",
+			fmt.Errorf("pid %d does not belong to user %d alone", r.PID, r.Owner))
 	}
 	f.await(root)
 	f.settle()

@@ -46,10 +46,8 @@ func newWindowSource(w gpuWindows, processes func(uint32) []uint32) *windowSourc
 		}
 		s.levels = append(s.levels, l)
 	}
-	s.levels = append(
-		s.levels,
-		overhead.Level{Name: recording.LevelOff, Loses: "GPU activity, but for a moment each hour"},
-	)
+	s.levels = append(s.levels,
+		overhead.Level{Name: recording.LevelOff, Loses: "GPU activity, but for a moment each hour"})
 	w.SetWindowPeriod(s.period)
 	return s
 }

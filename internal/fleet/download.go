@@ -62,11 +62,9 @@ func Download(ctx context.Context, cfg UploadConfig, s Selection, dir string) ([
 	found, err := d.find(ctx)
 	var fault *clierror.Fault
 	if err != nil && !errors.As(err, &fault) {
-		err = clierror.New(
-			clierror.General,
+		err = clierror.New(clierror.General,
 			"check the place, --endpoint, --region and the credentials in the environment",
-			fmt.Errorf("asking the object store: %w", err),
-		)
+			fmt.Errorf("asking the object store: %w", err))
 	}
 	if err != nil {
 		return nil, err
@@ -99,11 +97,8 @@ func (d *download) find(ctx context.Context) ([]Downloaded, error) {
 			continue
 		}
 		if keys = append(keys, o.Key); len(keys) > d.selection.MaxRecordings {
-			return nil, clierror.New(
-				clierror.General,
-				"take less of them with --since, --until or --node",
-				fmt.Errorf("there are more than %d recordings", d.selection.MaxRecordings),
-			)
+			return nil, clierror.New(clierror.General, "take less of them with --since, --until or --node",
+				fmt.Errorf("there are more than %d recordings", d.selection.MaxRecordings))
 		}
 	}
 	found := make([]Downloaded, len(keys))

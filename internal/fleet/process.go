@@ -152,11 +152,8 @@ func (p *Process) keep() {
 		if closing {
 			return
 		}
-		p.log.Warn(
-			"the process that keeps recordings has ended, and is started again",
-			zap.Error(err),
-			zap.Duration("after", restartAfter),
-		)
+		p.log.Warn("the process that keeps recordings has ended, and is started again", zap.Error(err),
+			zap.Duration("after", restartAfter))
 		time.Sleep(restartAfter)
 	}
 }
@@ -241,11 +238,8 @@ func (p *Process) Save(ctx context.Context, pid uint32, reason string) ([]string
 	p.mu.Lock()
 	if p.orders == nil {
 		p.mu.Unlock()
-		return nil, clierror.New(
-			clierror.General,
-			"try again in a few seconds",
-			errors.New("the process that keeps recordings is not there"),
-		)
+		return nil, clierror.New(clierror.General, "try again in a few seconds",
+			errors.New("the process that keeps recordings is not there"))
 	}
 	p.next++
 	id, answer := p.next, make(chan *saved, 1)

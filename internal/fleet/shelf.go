@@ -51,27 +51,21 @@ type stored struct {
 
 func openShelf(dir string, quota, reserve int64, maxAge time.Duration) (*shelf, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, clierror.New(
-			clierror.General,
+		return nil, clierror.New(clierror.General,
 			"choose a directory that the daemon may write with --record-dir",
-			fmt.Errorf("keeping recordings: %w", err),
-		)
+			fmt.Errorf("keeping recordings: %w", err))
 	}
 	// Recordings tell what all users do, and are deleted by name: nobody else may have a hand in it.
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o022 != 0 {
-		return nil, clierror.New(
-			clierror.General,
+		return nil, clierror.New(clierror.General,
 			"chmod go-w "+dir+", or choose another directory with --record-dir",
-			fmt.Errorf("keeping recordings: others may write to %s", dir),
-		)
+			fmt.Errorf("keeping recordings: others may write to %s", dir))
 	}
 	probe := filepath.Join(dir, partial+"probe")
 	if err := errors.Join(os.RemoveAll(probe), os.Mkdir(probe, 0o700), os.Remove(probe)); err != nil {
-		return nil, clierror.New(
-			clierror.General,
+		return nil, clierror.New(clierror.General,
 			"choose a directory that the daemon may write with --record-dir",
-			fmt.Errorf("keeping recordings: %w", err),
-		)
+			fmt.Errorf("keeping recordings: %w", err))
 	}
 	return &shelf{
 		dir:     dir,
@@ -101,11 +95,8 @@ func (s *shelf) lock(timeout time.Duration) error {
 		}
 		if time.Now().After(end) {
 			_ = f.Close()
-			return clierror.New(
-				clierror.General,
-				"give each daemon a --record-dir of its own",
-				fmt.Errorf("another daemon keeps recordings in %s", s.dir),
-			)
+			return clierror.New(clierror.General, "give each daemon a --record-dir of its own",
+				fmt.Errorf("another daemon keeps recordings in %s", s.dir))
 		}
 	}
 }

@@ -211,10 +211,6 @@ func (w *Worker) fire(ctx context.Context, s *session, why string) {
 		return
 	}
 	w.count(func(k *State) { k.Flights++ })
-	w.log.Info(
-		"a trigger has saved what is remembered of a target",
-		zap.Uint32("pid", s.target.PID),
-		zap.String("why", why),
-		zap.String("recording", path),
-	)
+	w.log.Info("a trigger has saved what is remembered of a target", zap.Uint32("pid", s.target.PID),
+		zap.String("why", why), zap.String("recording", path))
 }

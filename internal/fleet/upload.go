@@ -68,11 +68,8 @@ const hintUpload = "write it as s3://BUCKET/PREFIX; name another store with --up
 func ParseDestination(text string) (bucket, prefix string, err error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", "", clierror.New(
-			clierror.Usage,
-			hintUpload,
-			fmt.Errorf("--upload: %q is not a place in an object store", text),
-		)
+		return "", "", clierror.New(clierror.Usage, hintUpload,
+			fmt.Errorf("--upload: %q is not a place in an object store", text))
 	}
 	return u.Host, strings.Trim(path.Clean("/"+u.Path), "/"), nil
 }
@@ -112,11 +109,8 @@ func connect(cfg *UploadConfig) (*minio.Client, error) {
 		u, err := url.Parse(cfg.Endpoint)
 		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" ||
 			u.User != nil {
-			return nil, clierror.New(
-				clierror.Usage,
-				"write it as https://HOST[:PORT]",
-				errors.New("the endpoint is not the address of a store"),
-			)
+			return nil, clierror.New(clierror.Usage, "write it as https://HOST[:PORT]",
+				errors.New("the endpoint is not the address of a store"))
 		}
 		host, secure = u.Host, u.Scheme == "https"
 	}
@@ -217,11 +211,8 @@ func (u *uploader) failed(name string, err error, now time.Time) {
 	longest := min(backoffHigh, u.low<<min(a.failed, 20))
 	a.next = now.Add(longest/2 + time.Duration(rand.Int64N(int64(longest/2)+1)))
 	if a.failed == 1 {
-		u.log.Warn(
-			"a recording was not uploaded; it stays on the disk and is tried again",
-			zap.String("recording", name),
-			zap.Error(err),
-		)
+		u.log.Warn("a recording was not uploaded; it stays on the disk and is tried again",
+			zap.String("recording", name), zap.Error(err))
 	}
 	u.update(func(k *api.Kept) { k.UploadFailed++; k.UploadError = err.Error() })
 }
@@ -390,26 +381,13 @@ func (u *uploader) key(table string, m *Uploaded, end string) string {
 
 func (u *uploader) place(kind string, m *Uploaded, end string) string {
 	at := time.Unix(0, m.From).UTC()
-	return path.Join(
-		u.cfg.Prefix,
-		layout,
-		kind,
-		"date="+at.Format(time.DateOnly),
-		"hour="+at.Format("15"),
-		"node="+m.Node,
-		m.Recording+end,
-	)
+	return path.Join(u.cfg.Prefix, layout, kind, "date="+at.Format(time.DateOnly), "hour="+at.Format("15"),
+		"node="+m.Node, m.Recording+end)
 }
 
 func (u *uploader) manifestKey(m *Uploaded) string {
-	return path.Join(
-		u.cfg.Prefix,
-		layout,
-		"_manifest",
-		"date="+time.Unix(0, m.From).UTC().Format(time.DateOnly),
-		"node="+m.Node,
-		m.Recording+".json",
-	)
+	return path.Join(u.cfg.Prefix, layout, "_manifest",
+		"date="+time.Unix(0, m.From).UTC().Format(time.DateOnly), "node="+m.Node, m.Recording+".json")
 }
 
 // source is what is uploaded: it is read twice.

@@ -80,17 +80,14 @@ func made(t *testing.T, s *shelf, i, calls int) string {
 		},
 	}}
 	for k := range calls {
-		rec.Events = append(
-			rec.Events,
-			event.Event{
-				Kind: event.Call,
-				TS:   from + uint64(k),
-				PID:  uint32(100 + i),
-				TID:  1,
-				Func: uint16(k % 2),
-				Args: [4]uint64{rand.Uint64()},
-			},
-		)
+		rec.Events = append(rec.Events, event.Event{
+			Kind: event.Call,
+			TS:   from + uint64(k),
+			PID:  uint32(100 + i),
+			TID:  1,
+			Func: uint16(k % 2),
+			Args: [4]uint64{rand.Uint64()},
+		})
 	}
 	w, err := s.create(fmt.Sprintf("2025112%dT000000.000Z-%d-python", i, 100+i))
 	if err != nil {
@@ -138,11 +135,8 @@ func TestUploadThroughFaults(t *testing.T) {
 	dir := t.TempDir()
 	var said bytes.Buffer
 	log := zap.New(
-		zapcore.NewCore(
-			zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()),
-			zapcore.AddSync(&said),
-			zap.DebugLevel,
-		),
+		zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&said),
+			zap.DebugLevel),
 	)
 	u, kept := s.uploader(dir, log)
 	calls := map[string]int{}

@@ -93,11 +93,8 @@ func (l *layout) small(folder string, tables []fleet.SmallTable) error {
 
 func (l *layout) file(table, name string) error {
 	if l.count++; l.count > maxFiles {
-		return clierror.New(
-			clierror.General,
-			"query less of them at once",
-			fmt.Errorf("the recordings have more than %d files", maxFiles),
-		)
+		return clierror.New(clierror.General, "query less of them at once",
+			fmt.Errorf("the recordings have more than %d files", maxFiles))
 	}
 	l.files[table] = append(l.files[table], name)
 	return nil
@@ -106,11 +103,8 @@ func (l *layout) file(table, name string) error {
 // next makes the folder of the next recording, whose number is its row in the list.
 func (l *layout) next(r fleet.Row) (string, error) {
 	if len(l.rows) >= maxRecordings {
-		return "", clierror.New(
-			clierror.General,
-			"query less of them at once",
-			fmt.Errorf("there are more than %d recordings", maxRecordings),
-		)
+		return "", clierror.New(clierror.General, "query less of them at once",
+			fmt.Errorf("there are more than %d recordings", maxRecordings))
 	}
 	l.rows = append(l.rows, r)
 	folder := filepath.Join(l.dir, fmt.Sprint(len(l.rows)))
@@ -180,11 +174,8 @@ func (s Local) add(ctx context.Context, l *layout, words map[string]bool) error 
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return clierror.New(
-				clierror.General,
-				"inferscope info --verify tells what is wrong with it",
-				fmt.Errorf("%s: %w", format.Clean(place), err),
-			)
+			return clierror.New(clierror.General, "inferscope info --verify tells what is wrong with it",
+				fmt.Errorf("%s: %w", format.Clean(place), err))
 		}
 	}
 	return nil
@@ -197,11 +188,8 @@ func (s Local) places() ([]string, error) {
 	}
 	info, err := os.Stat(place)
 	if err != nil {
-		return nil, clierror.New(
-			clierror.Usage,
-			"give a .isc folder, a .isc.zip, a folder of them, or s3://BUCKET/PREFIX",
-			err,
-		)
+		return nil, clierror.New(clierror.Usage,
+			"give a .isc folder, a .isc.zip, a folder of them, or s3://BUCKET/PREFIX", err)
 	}
 	if !info.IsDir() || strings.HasSuffix(place, archive.Extension) {
 		return []string{place}, nil
@@ -223,11 +211,9 @@ func (s Local) places() ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, clierror.New(
-			clierror.Usage,
+		return nil, clierror.New(clierror.Usage,
 			"inferscope record --pid N -o NAME.isc makes one; inferscoped --record-dir DIR keeps them",
-			fmt.Errorf("there are no recordings in %s", format.Clean(s.Path)),
-		)
+			fmt.Errorf("there are no recordings in %s", format.Clean(s.Path)))
 	}
 	return out, nil
 }
@@ -273,10 +259,8 @@ func (s Local) one(ctx context.Context, l *layout, place string, tables, small [
 	if err != nil {
 		return err
 	}
-	return l.small(
-		folder,
-		slices.DeleteFunc(made, func(t fleet.SmallTable) bool { return !slices.Contains(small, t.Name) }),
-	)
+	return l.small(folder,
+		slices.DeleteFunc(made, func(t fleet.SmallTable) bool { return !slices.Contains(small, t.Name) }))
 }
 
 // Remote are the recordings in an object store.

@@ -52,11 +52,8 @@ func Run(ctx context.Context, q Query, out io.Writer) error {
 	}
 	duckdb, err := exec.LookPath(program)
 	if err != nil {
-		return clierror.New(
-			clierror.Unsupported,
-			hintProgram,
-			fmt.Errorf("queries need the program duckdb, 1.2 or later, on PATH: %w", err),
-		)
+		return clierror.New(clierror.Unsupported, hintProgram,
+			fmt.Errorf("queries need the program duckdb, 1.2 or later, on PATH: %w", err))
 	}
 	dir, err := os.MkdirTemp("", "inferscope-query-")
 	if err != nil {
@@ -118,19 +115,8 @@ func (q *Query) ask(ctx context.Context, duckdb, begin string, out io.Writer) er
 		mode = "-json"
 	}
 	// A leading space keeps a text that begins with a minus or a point from being taken for something else.
-	cmd := exec.CommandContext(
-		ctx,
-		duckdb,
-		"-init",
-		os.DevNull,
-		"-bail",
-		mode,
-		":memory:",
-		"-f",
-		begin,
-		"-c",
-		" "+q.SQL,
-	)
+	cmd := exec.CommandContext(ctx, duckdb, "-init", os.DevNull,
+		"-bail", mode, ":memory:", "-f", begin, "-c", " "+q.SQL)
 	cmd.WaitDelay = time.Second
 	cmd.Stdin = nil
 	cmd.Stdout = out

@@ -120,15 +120,12 @@ func TestViewsAgreeWithRecordings(t *testing.T) {
 		for k, n := range sums {
 			kernels = append(kernels, []string{name, k, fmt.Sprint(n[0]), fmt.Sprint(n[1])})
 		}
-		list = append(
-			list,
-			[]string{
-				name,
-				fmt.Sprint(rec.Meta.Target),
-				fmt.Sprint(len(rec.Events)),
-				fmt.Sprint(rec.Meta.WallFrom + int64(first-rec.Meta.From)),
-			},
-		)
+		list = append(list, []string{
+			name,
+			fmt.Sprint(rec.Meta.Target),
+			fmt.Sprint(len(rec.Events)),
+			fmt.Sprint(rec.Meta.WallFrom + int64(first-rec.Meta.From)),
+		})
 		r := analysis.Run(rec)
 		for _, d := range r.Diagnosis.Devices {
 			sum := uint64(0)
@@ -147,10 +144,8 @@ func TestViewsAgreeWithRecordings(t *testing.T) {
 			)
 		}
 		for _, f := range r.Diagnosis.Findings {
-			findings = append(
-				findings,
-				[]string{name, string(r.Diagnosis.Verdict), f.Cause, f.Title, fmt.Sprint(f.Cost)},
-			)
+			findings = append(findings,
+				[]string{name, string(r.Diagnosis.Verdict), f.Cause, f.Title, fmt.Sprint(f.Cost)})
 		}
 	}
 	if len(kernels) == 0 || len(idle) == 0 || len(threads) == 0 || len(findings) == 0 {
@@ -261,11 +256,8 @@ func TestQueriesStayInside(t *testing.T) {
 		"SELECT 1\x00", strings.Repeat(" ", maxSQL) + "SELECT 1", "SELECT", "SELECT nope FROM kernels",
 	} {
 		var out bytes.Buffer
-		err := Run(
-			t.Context(),
-			Query{SQL: sql, From: Local{Path: dir, MaxMemory: testMemory}, MaxMemory: testMemory},
-			&out,
-		)
+		err := Run(t.Context(),
+			Query{SQL: sql, From: Local{Path: dir, MaxMemory: testMemory}, MaxMemory: testMemory}, &out)
 		if rows := strings.Count(out.String(), "\n"); err == nil && rows > 1 {
 			t.Errorf("%.100q is answered: %q", sql, out.String())
 		}

@@ -49,10 +49,8 @@ func findings(result *analysis.Result, r fleet.Row) []fleet.FindingRow {
 		})
 	}
 	if len(out) == 0 { // the verdict alone
-		out = append(
-			out,
-			fleet.FindingRow{Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict)},
-		)
+		out = append(out,
+			fleet.FindingRow{Recording: r.Recording, PID: r.PID, From: r.From, Verdict: string(d.Verdict)})
 	}
 	return out
 }

@@ -20,13 +20,8 @@ type memory struct{ space []byte }
 
 // newMemory reserves n bytes; they are given back when owner is garbage.
 func newMemory(owner *Recorder, n int) (memory, error) {
-	space, err := unix.Mmap(
-		-1,
-		0,
-		n,
-		unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE,
-	)
+	space, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return memory{}, fmt.Errorf("reserve %d bytes of address space for events (--trace-size-mb): %w", n, err)
 	}

@@ -42,12 +42,8 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 	most := int64(spare+3) * int64(r.perSegment)
 	if used, n := r.Stats().Used, resident(t, r); used > most || n > used+largePage {
-		t.Errorf(
-			"%d bytes are taken after the end of a burst, of a recorder that says %d: want %d at most",
-			n,
-			used,
-			most,
-		)
+		t.Errorf("%d bytes are taken after the end of a burst, of a recorder that says %d: want %d at most",
+			n, used, most)
 	}
 }
 

@@ -111,11 +111,8 @@ func (s *streamReader) preamble() error {
 func checkSchema(v uint32) error {
 	switch {
 	case v > SchemaVersion:
-		return fmt.Errorf(
-			"it has schema %d and this program knows schemas up to %d: use a newer inferscope",
-			v,
-			SchemaVersion,
-		)
+		return fmt.Errorf("it has schema %d and this program knows schemas up to %d: use a newer inferscope",
+			v, SchemaVersion)
 	case v == 0:
 		return errors.New("it has schema 0, which does not exist")
 	}

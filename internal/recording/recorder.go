@@ -95,11 +95,8 @@ type Stats struct {
 // below MinBudget or keep is negative.
 func NewRecorder(budget int64, keep time.Duration) (*Recorder, error) {
 	if budget < MinBudget {
-		return nil, fmt.Errorf(
-			"a recorder of %d bytes is too small: give at least %d (--trace-size-mb 1)",
-			budget,
-			MinBudget,
-		)
+		return nil, fmt.Errorf("a recorder of %d bytes is too small: give at least %d (--trace-size-mb 1)",
+			budget, MinBudget)
 	}
 	if keep < 0 {
 		return nil, fmt.Errorf("a recorder cannot keep events for %v: give a positive time (--keep 60s)", keep)

@@ -82,10 +82,8 @@ func (w *walk) snapshot() {
 	snap, stats := w.rec.Snapshot(from, to), w.rec.Stats()
 	got, want := collect(snap.Events(nil)), within(w.model.held(stats), from, to)
 	if w.rec.pinned == w.rec.maxPinned { // snapshots hold the memory: only what is newer counts
-		want = slices.DeleteFunc(
-			want,
-			func(e event.Event) bool { return !slices.Contains(got, e) && e.TS < snap.Since() },
-		)
+		want = slices.DeleteFunc(want,
+			func(e event.Event) bool { return !slices.Contains(got, e) && e.TS < snap.Since() })
 	}
 	if !slices.Equal(got, want) {
 		w.t.Fatalf("snapshot of [%d, %d]: %d events, want %d", from, to, len(got), len(want))
@@ -149,15 +147,8 @@ func TestRecorderEqualsModel(t *testing.T) {
 func (w *walk) checkReleased() {
 	r := w.rec
 	if r.pinned != 0 || r.live+len(r.free) != r.allocated || r.allocated+len(r.cold) != r.maxSegments {
-		w.t.Errorf(
-			"%d pinned, %d live, %d free, %d cold of %d segments, %d with memory",
-			r.pinned,
-			r.live,
-			len(r.free),
-			len(r.cold),
-			r.maxSegments,
-			r.allocated,
-		)
+		w.t.Errorf("%d pinned, %d live, %d free, %d cold of %d segments, %d with memory",
+			r.pinned, r.live, len(r.free), len(r.cold), r.maxSegments, r.allocated)
 	}
 	for _, h := range r.histories {
 		if h.retained != 0 || h.pinned != 0 {

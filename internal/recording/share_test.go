@@ -46,12 +46,8 @@ func TestHostileTargetKeepsHistoryOfOthers(t *testing.T) {
 	s := r.Snapshot(now-uint64(keep), now, honest)
 	defer s.Release()
 	reach := float64(now-max(s.Since(), now-uint64(keep))) / second * minute
-	t.Logf(
-		"the honest target's history reaches %.1f of 60 s; a hostile one made %d events beside its %d",
-		reach,
-		sent,
-		n,
-	)
+	t.Logf("the honest target's history reaches %.1f of 60 s; a hostile one made %d events beside its %d",
+		reach, sent, n)
 	if reach < 50 {
 		t.Errorf("the honest target's history reaches %.1f of 60 s", reach)
 	}

@@ -73,10 +73,8 @@ func (s *Snapshot) take(h *history, most int) int {
 		r.pin(c)
 		c.checksum()
 		shown += c.count
-		s.views = append(
-			s.views,
-			view{segment: c, packed: c.room[:c.used:c.used], count: c.count, sum: c.sum, span: c.span},
-		)
+		s.views = append(s.views,
+			view{segment: c, packed: c.room[:c.used:c.used], count: c.count, sum: c.sum, span: c.span})
 	}
 	slices.Reverse(s.views[first:])
 	return shown

@@ -188,15 +188,10 @@ func latencyText(m *Model) string {
 		return "nothing that repeats was found, so this is about the time as a whole; named ranges (NVTX) would show " +
 			"iterations"
 	}
-	s := fmt.Sprintf(
-		"%s end to end (p50; p99 %s, longest %s); %s, %s: %s",
-		format.Span(it.P50),
-		format.Span(it.P99),
-		format.Span(it.Max),
-		format.Plural(it.Count, "iteration", "iterations"),
-		format.Rate(it.PerSec),
-		format.CleanText(it.Source),
-	)
+	s := fmt.Sprintf("%s end to end (p50; p99 %s, longest %s); %s, %s: %s",
+		format.Span(it.P50), format.Span(it.P99), format.Span(it.Max),
+		format.Plural(it.Count, "iteration", "iterations"), format.Rate(it.PerSec),
+		format.CleanText(it.Source))
 	for _, a := range it.Amounts {
 		s += fmt.Sprintf("; %s %s each on average, %s", format.Clean(a.Name), meanText(a.Mean), format.Rate(a.PerSec))
 	}
@@ -276,26 +271,14 @@ func restsText(m *Model) string {
 	}
 	switch n := len(m.Diagnosis.Devices); {
 	case ofMainThread(m):
-		return fmt.Sprintf(
-			"%s in which the main thread was seen, %s of %s",
-			format.Span(b.Time),
-			format.Percent(b.Share),
-			whole,
-		)
+		return fmt.Sprintf("%s in which the main thread was seen, %s of %s",
+			format.Span(b.Time), format.Percent(b.Share), whole)
 	case n > 1:
-		return fmt.Sprintf(
-			"%s of the time of %d GPUs, %s of it; nothing is scaled up",
-			format.Span(b.Time),
-			n,
-			format.Percent(b.Share),
-		)
+		return fmt.Sprintf("%s of the time of %d GPUs, %s of it; nothing is scaled up",
+			format.Span(b.Time), n, format.Percent(b.Share))
 	}
-	return fmt.Sprintf(
-		"%s in which GPU activity was seen, %s of %s; nothing is scaled up",
-		format.Span(b.Time),
-		format.Percent(b.Share),
-		whole,
-	)
+	return fmt.Sprintf("%s in which GPU activity was seen, %s of %s; nothing is scaled up",
+		format.Span(b.Time), format.Percent(b.Share), whole)
 }
 
 // lossText counts what was lost or is in doubt, the worst first; the section of that name has each.

@@ -36,11 +36,8 @@ type sampled struct {
 func sampledProgram(c timelinetest.Config) *sampled {
 	c.Agent, c.Both = true, true
 	s := &sampled{Sim: programOf(c)}
-	s.Meta.Sources = append(
-		s.Meta.Sources,
-		recording.Source{Name: "cpu samples", State: "running"},
-		recording.Source{Name: "scheduling", State: "running"},
-	)
+	s.Meta.Sources = append(s.Meta.Sources, recording.Source{Name: "cpu samples", State: "running"},
+		recording.Source{Name: "scheduling", State: "running"})
 	for i := range uint32(4) {
 		s.Thread(recordtest.PID, pool+i, "pt_pool")
 		s.Off(
@@ -55,10 +52,8 @@ func sampledProgram(c timelinetest.Config) *sampled {
 		)
 	}
 	for i := range uint64(2) {
-		s.Meta.Pressure = append(
-			s.Meta.Pressure,
-			recording.Pressure{TS: calltest.Start + i*s.Config.Length, GPUNode: -1},
-		)
+		s.Meta.Pressure = append(s.Meta.Pressure,
+			recording.Pressure{TS: calltest.Start + i*s.Config.Length, GPUNode: -1})
 	}
 	s.Runs(leader, calltest.Start)
 	s.launch = s.Stack(
@@ -120,12 +115,8 @@ func (p *sampled) item() uint64 {
 func pythonWork() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{})
 	item := p.item()
-	choose := p.Stack(
-		native("_PyEval_EvalFrameDefault", "python3.12"),
-		python("top_p", "/app/sampling.py", 48),
-		infer(36),
-		python("<module>", "/app/infer.py", 60),
-	)
+	choose := p.Stack(native("_PyEval_EvalFrameDefault", "python3.12"),
+		python("top_p", "/app/sampling.py", 48), infer(36), python("<module>", "/app/infer.py", 60))
 	for range 220 {
 		p.leader.Then(func(t *timelinetest.Thread) {
 			p.burst(t, timelinetest.Layers(8))
@@ -164,11 +155,8 @@ func workerWait() *recording.Recording {
 	p.Thread(recordtest.PID, worker, "loader")
 	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
 	get := p.Stack(queueGet()...)
-	tokenize := p.Stack(
-		native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
-		python("tokenize", "/app/tok.py", 12),
-		python("run", "/app/loader.py", 80),
-	)
+	tokenize := p.Stack(native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
+		python("tokenize", "/app/tok.py", 12), python("run", "/app/loader.py", 80))
 	item := p.item()
 	for range 40 {
 		p.leader.Then(func(t *timelinetest.Thread) {
@@ -210,12 +198,8 @@ func workerWait() *recording.Recording {
 func idleServer() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 2 * s})
 	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 55, Name: "socket:[55]", Role: recording.Accepted}}
-	wait := p.Stack(
-		recordtest.Kernel("ep_poll"),
-		native("epoll_wait", "libc.so.6"),
-		python("select", "/usr/lib/python3.12/selectors.py", 468),
-		python("serve", "/app/server.py", 20),
-	)
+	wait := p.Stack(recordtest.Kernel("ep_poll"), native("epoll_wait", "libc.so.6"),
+		python("select", "/usr/lib/python3.12/selectors.py", 468), python("serve", "/app/server.py", 20))
 	item := p.item()
 	for range 8 {
 		p.leader.Then(func(t *timelinetest.Thread) {
@@ -253,12 +237,8 @@ func healthy() *recording.Recording {
 		Block:  [3]uint32{384, 1, 1},
 		Dur:    400 * us,
 	}
-	poll := p.Stack(
-		native("cuEventSynchronize", "libcuda.so.1"),
-		native("cudaEventSynchronize", "libcudart.so.13"),
-		infer(40),
-		python("<module>", "/app/infer.py", 60),
-	)
+	poll := p.Stack(native("cuEventSynchronize", "libcuda.so.1"),
+		native("cudaEventSynchronize", "libcudart.so.13"), infer(40), python("<module>", "/app/infer.py", 60))
 	events := [2]timelinetest.Event{{Handle: 0x70}, {Handle: 0x71}}
 	for i := range 400 {
 		p.leader.Then(func(t *timelinetest.Thread) {
@@ -285,11 +265,8 @@ func leftToGain() *recording.Recording {
 		Block:  [3]uint32{512, 1, 1},
 		Dur:    500 * us,
 	}
-	other := p.Stack(
-		native("_PyEval_EvalFrameDefault", "python3.12"),
-		python("step", "/app/infer.py", 36),
-		python("<module>", "/app/infer.py", 60),
-	)
+	other := p.Stack(native("_PyEval_EvalFrameDefault", "python3.12"), python("step", "/app/infer.py", 36),
+		python("<module>", "/app/infer.py", 60))
 	for range 1000 {
 		p.leader.Then(func(t *timelinetest.Thread) {
 			p.burst(t, []timelinetest.Kernel{k, k})
@@ -319,23 +296,16 @@ func cpuOnly() *recording.Recording {
 	b.Meta.Libraries = nil
 	b.Meta.Processes[0].Probed = 0
 	b.Runs(leader, calltest.Start)
-	tokenize := b.Stack(
-		native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
-		python("encode", "/app/embed.py", 18),
-		python("<module>", "/app/embed.py", 60),
-	)
+	tokenize := b.Stack(native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
+		python("encode", "/app/embed.py", 18), python("<module>", "/app/embed.py", 60))
 	matmul := b.Stack(
 		native("mkl_blas_avx512_sgemm_kernel", "libmkl_avx512.so.2"),
 		python("forward", torch+"nn/modules/linear.py", 114),
 		python("embed", "/app/embed.py", 31),
 		python("<module>", "/app/embed.py", 60),
 	)
-	load := b.Stack(
-		recordtest.Kernel("filemap_read"),
-		native("read", "libc.so.6"),
-		python("next_text", "/app/embed.py", 9),
-		python("<module>", "/app/embed.py", 58),
-	)
+	load := b.Stack(recordtest.Kernel("filemap_read"), native("read", "libc.so.6"),
+		python("next_text", "/app/embed.py", 9), python("<module>", "/app/embed.py", 58))
 	b.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 777, Name: "/data/texts.jsonl"}}
 	for i := range uint64(10) {
 		at := calltest.Start + i*100*ms
@@ -362,19 +332,16 @@ func cpuOnly() *recording.Recording {
 // twoGPUs does half of the layers on one GPU and half on another, one after the other.
 func twoGPUs() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 500 * ms})
-	p.Meta.GPU.Devices = append(
-		p.Meta.GPU.Devices,
-		recording.Device{
-			PID:      recordtest.PID,
-			ID:       1,
-			Name:     "NVIDIA H200",
-			UUID:     "GPU-0a1c",
-			SMs:      132,
-			Memory:   150_754_820_096,
-			PeakRate: 4_814_000_000_000,
-			Major:    9,
-		},
-	)
+	p.Meta.GPU.Devices = append(p.Meta.GPU.Devices, recording.Device{
+		PID:      recordtest.PID,
+		ID:       1,
+		Name:     "NVIDIA H200",
+		UUID:     "GPU-0a1c",
+		SMs:      132,
+		Memory:   150_754_820_096,
+		PeakRate: 4_814_000_000_000,
+		Major:    9,
+	})
 	second := p.Stream(0x66e0, 9)
 	second.Device, second.Context = 1, 2
 	item := p.item()

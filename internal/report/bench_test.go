@@ -21,25 +21,11 @@ func full() *recording.Recording {
 		for token := range int64(tokens) {
 			at := token*6_000_000 + t*37
 			for k := range int64(36) {
-				b.Launch(
-					"cuLaunchKernel",
-					at+k*6000,
-					uint64(0x9000+k%70),
-					uint64(0x55d0+t),
-					[3]uint32{uint32(k % 12), 1, 1},
-					[3]uint32{256, 1, 1},
-					0,
-				)
+				b.Launch("cuLaunchKernel", at+k*6000, uint64(0x9000+k%70), uint64(0x55d0+t),
+					[3]uint32{uint32(k % 12), 1, 1}, [3]uint32{256, 1, 1}, 0)
 			}
-			b.Do(
-				"cudaMemcpyAsync",
-				at+300_000,
-				uint64(5000+at%977),
-				1,
-				2,
-				4096,
-				calltest.Kind(calltest.HostToDevice, 0x55d0),
-			)
+			b.Do("cudaMemcpyAsync", at+300_000, uint64(5000+at%977), 1, 2, 4096,
+				calltest.Kind(calltest.HostToDevice, 0x55d0))
 			b.Do("cuMemcpyHtoDAsync_v2", at+301_000, 3000, 1, 2, 4096, 0x55d0)
 			b.Do("cudaStreamSynchronize", at+400_000, uint64(2_000_000+at%99_991), 0x55d0)
 			b.Do("cuStreamSynchronize", at+401_000, 1_900_000, 0x55d0)

@@ -27,11 +27,8 @@ func thirtySeconds() *recording.Recording {
 	p := sampledProgram(timelinetest.Config{Length: 30 * s, Windows: spans})
 	p.Thread(recordtest.PID, worker, "loader")
 	item := p.item()
-	tokenize := p.Stack(
-		native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
-		python("tokenize", "/app/tok.py", 12),
-		python("run", "/app/loader.py", 80),
-	)
+	tokenize := p.Stack(native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
+		python("tokenize", "/app/tok.py", 12), python("run", "/app/loader.py", 80))
 	for range 30_000 {
 		p.leader.Then(func(t *timelinetest.Thread) {
 			at := t.Now

@@ -56,24 +56,15 @@ func peopleTable(m *Model, ascii bool) *document.Table {
 			continue
 		}
 		busy = busy || p.Busy
-		t.Row(
-			partName(p),
-			format.Span(p.Time),
-			spanOfEach(p.Share*each),
-			format.Percent(p.Share),
-			draw.bar(p.Share, p.Busy),
-		)
+		t.Row(partName(p), format.Span(p.Time), spanOfEach(p.Share*each), format.Percent(p.Share),
+			draw.bar(p.Share, p.Busy))
 	}
 	if !ok {
 		t.Drop("Per iteration")
 	}
 	if busy {
-		t.Note = fmt.Sprintf(
-			"%s the GPU works, %s it does not. The parts add up to %s.",
-			draw.running,
-			draw.blocked,
-			format.Span(b.Time),
-		)
+		t.Note = fmt.Sprintf("%s the GPU works, %s it does not. The parts add up to %s.",
+			draw.running, draw.blocked, format.Span(b.Time))
 	}
 	return t
 }

@@ -82,20 +82,8 @@ func operationRow(t *document.Table, c *collectives.Communicator, o *collectives
 	if o.Bus > 0 {
 		bus = bandwidth(o.Bus)
 	}
-	t.Row(
-		fmt.Sprint(c.PID),
-		fmt.Sprintf("%#x", c.Address),
-		ranks,
-		o.Name,
-		o.Type,
-		format.Count(o.Calls),
-		format.Size(o.Bytes),
-		each,
-		format.Span(o.Host),
-		kernel,
-		algorithm,
-		bus,
-	)
+	t.Row(fmt.Sprint(c.PID), fmt.Sprintf("%#x", c.Address), ranks, o.Name, o.Type, format.Count(o.Calls),
+		format.Size(o.Bytes), each, format.Span(o.Host), kernel, algorithm, bus)
 }
 
 func bandwidth(bytesPerSecond float64) string { return format.Size(uint64(bytesPerSecond)) + "/s" }

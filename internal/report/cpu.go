@@ -130,10 +130,8 @@ func summedNote(c *cpu.Summary) string {
 	if c.Summed == 0 {
 		return ""
 	}
-	return fmt.Sprintf(
-		"Of the waits, %s are only known in sum, because they were too many to list.",
-		format.Span(c.Summed),
-	)
+	return fmt.Sprintf("Of the waits, %s are only known in sum, because they were too many to list.",
+		format.Span(c.Summed))
 }
 
 func threadName(name string, tid uint32) string {
@@ -179,11 +177,8 @@ func whyWaited(m *Model) document.Bullets {
 		}
 		s := waitSentence(m, row.first)
 		if n := len(row.others); n > 0 {
-			s += fmt.Sprintf(
-				" %s of that name waited likewise, %s in all.",
-				format.Plural(n, "other thread", "other threads"),
-				format.Span(row.time-row.first.Time),
-			)
+			s += fmt.Sprintf(" %s of that name waited likewise, %s in all.",
+				format.Plural(n, "other thread", "other threads"), format.Span(row.time-row.first.Time))
 		}
 		out = append(out, s)
 	}
@@ -249,15 +244,9 @@ func workers(m *Model) map[uint32]bool {
 }
 
 func waitSentence(m *Model, w *cpu.Wait) string {
-	s := fmt.Sprintf(
-		"%s waited %s (%s; %s, longest %s) for %s",
-		who(w.Thread, w.TID),
-		format.Span(w.Time),
-		format.Percent(w.Share),
-		format.Plural(w.Count, "time", "times"),
-		format.Span(w.Longest),
-		object(w),
-	)
+	s := fmt.Sprintf("%s waited %s (%s; %s, longest %s) for %s",
+		who(w.Thread, w.TID), format.Span(w.Time), format.Percent(w.Share),
+		format.Plural(w.Count, "time", "times"), format.Span(w.Longest), object(w))
 	if w.Place != "" {
 		at := ", at "
 		if w.Activity == gil {

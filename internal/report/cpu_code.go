@@ -37,11 +37,8 @@ func pythonTable(c *cpu.Summary, rows int) *document.Table {
 	}
 	for _, f := range c.Python {
 		if len(t.Rows) < rows && f.Self > 0 {
-			t.Row(
-				format.Percent(f.SelfShare),
-				format.Percent(f.TotalShare),
-				format.Clean(cpu.PythonPlace(f.Name, f.File, f.Line)),
-			)
+			t.Row(format.Percent(f.SelfShare), format.Percent(f.TotalShare),
+				format.Clean(cpu.PythonPlace(f.Name, f.File, f.Line)))
 		}
 	}
 	return t
@@ -62,12 +59,8 @@ func nativeTable(c *cpu.Summary, rows int) *document.Table {
 			if f.Kind == "kernel" {
 				in = "kernel"
 			}
-			t.Row(
-				format.Percent(f.SelfShare),
-				format.Percent(f.TotalShare),
-				format.Shorten(format.Clean(f.Name), maxName),
-				format.Shorten(in, 32),
-			)
+			t.Row(format.Percent(f.SelfShare), format.Percent(f.TotalShare),
+				format.Shorten(format.Clean(f.Name), maxName), format.Shorten(in, 32))
 		}
 	}
 	return t
@@ -124,10 +117,8 @@ func stateText(a *cpu.Activity) string {
 		parts = append(parts, format.Percent(a.Share)+" of the samples of running threads")
 	}
 	if a.Blocked > 0 {
-		parts = append(
-			parts,
-			fmt.Sprintf("%s blocked in %s", format.Span(a.Blocked), format.Plural(a.Waits, "wait", "waits")),
-		)
+		parts = append(parts,
+			fmt.Sprintf("%s blocked in %s", format.Span(a.Blocked), format.Plural(a.Waits, "wait", "waits")))
 	}
 	s := upper(a.Name) + ": " + strings.Join(parts, ", ")
 	if a.TID != 0 {

@@ -16,36 +16,20 @@ func pressureFacts(c *cpu.Summary) document.Facts {
 	var f document.Facts
 	p := &c.Pressure
 	if c.Scheduled && p.Share >= worthALine {
-		f.Add(
-			"Ready, no CPU",
-			fmt.Sprintf(
-				"%s summed over threads: %s of the time for which they wanted to run",
-				format.Span(p.Runnable),
-				format.Percent(p.Share),
-			),
-		)
+		f.Add("Ready, no CPU",
+			fmt.Sprintf("%s summed over threads: %s of the time for which they wanted to run",
+				format.Span(p.Runnable), format.Percent(p.Share)))
 		if text := takersText(p); text != "" {
 			f.Add("CPUs taken by", text)
 		}
-		f.Add(
-			"Switches",
-			fmt.Sprintf(
-				"%s because another thread took the CPU, %s to wait; %s between CPUs",
-				format.Count(p.Involuntary),
-				format.Count(p.Voluntary),
-				format.Plural(p.Migrations, "move", "moves"),
-			),
-		)
+		f.Add("Switches", fmt.Sprintf("%s because another thread took the CPU, %s to wait; %s between CPUs",
+			format.Count(p.Involuntary), format.Count(p.Voluntary),
+			format.Plural(p.Migrations, "move", "moves")))
 	}
 	if p.Throttled > 0 || p.Periods > 0 {
-		f.Add(
-			"Throttled",
-			fmt.Sprintf(
-				"%s in %s: the cgroup used up its CPU quota; raise the quota, or use fewer threads",
-				format.Span(p.Throttled),
-				format.Plural(p.Periods, "period", "periods"),
-			),
-		)
+		f.Add("Throttled",
+			fmt.Sprintf("%s in %s: the cgroup used up its CPU quota; raise the quota, or use fewer threads",
+				format.Span(p.Throttled), format.Plural(p.Periods, "period", "periods")))
 	}
 	if float64(p.MemoryStall) >= worthALine*float64(c.Length) && p.MemoryStall > 0 {
 		f.Add("Memory", fmt.Sprintf("%s of stalls for want of memory", format.Span(p.MemoryStall)))
@@ -95,10 +79,8 @@ func takersText(p *cpu.Pressure) string {
 		default:
 			name += " of the target itself"
 		}
-		parts = append(
-			parts,
-			fmt.Sprintf("%s (%s, %s)", name, format.Span(t.Time), format.Plural(t.Count, "time", "times")),
-		)
+		parts = append(parts,
+			fmt.Sprintf("%s (%s, %s)", name, format.Span(t.Time), format.Plural(t.Count, "time", "times")))
 	}
 	if more := len(p.Takers) - maxNamedTakers; more > 0 {
 		parts = append(parts, format.Plural(more, "other", "others"))
@@ -128,11 +110,8 @@ func movesText(p *cpu.Pressure) string {
 	if p.Ran == 0 || p.Migrations < manyMoves || perSecond < manyPerSecond {
 		return ""
 	}
-	s := fmt.Sprintf(
-		"threads changed CPUs %s, %.0f per second of running time",
-		format.Plural(p.Migrations, "time", "times"),
-		perSecond,
-	)
+	s := fmt.Sprintf("threads changed CPUs %s, %.0f per second of running time",
+		format.Plural(p.Migrations, "time", "times"), perSecond)
 	if p.Crossings > 0 {
 		s += fmt.Sprintf(", %s of them to another NUMA node", format.Count(p.Crossings))
 	}
@@ -146,34 +125,19 @@ const worthANode = 0.1
 func numaText(p *cpu.Pressure) string {
 	var parts []string
 	if p.RemoteShare >= worthANode {
-		parts = append(
-			parts,
-			fmt.Sprintf(
-				"%s of the pages are on another node than the GPU, which is at node %d (%s)",
-				format.Percent(p.RemoteShare),
-				p.GPUNode,
-				nodesText(p.Pages),
-			),
-		)
+		parts = append(parts,
+			fmt.Sprintf("%s of the pages are on another node than the GPU, which is at node %d (%s)",
+				format.Percent(p.RemoteShare), p.GPUNode, nodesText(p.Pages)))
 	}
 	if p.RemoteRunning >= worthANode {
-		parts = append(
-			parts,
-			fmt.Sprintf(
-				"threads ran %s of their time on another node than the GPU's, which is %d",
-				format.Percent(p.RemoteRunning),
-				p.GPUNode,
-			),
-		)
+		parts = append(parts,
+			fmt.Sprintf("threads ran %s of their time on another node than the GPU's, which is %d",
+				format.Percent(p.RemoteRunning), p.GPUNode))
 	}
 	if len(p.Pages) > 1 && p.RemoteAccess >= worthANode {
-		parts = append(
-			parts,
-			fmt.Sprintf(
-				"%s of the accesses to memory leave their node, if threads use all pages alike",
-				format.Percent(p.RemoteAccess),
-			),
-		)
+		parts = append(parts,
+			fmt.Sprintf("%s of the accesses to memory leave their node, if threads use all pages alike",
+				format.Percent(p.RemoteAccess)))
 	}
 	if len(parts) > 0 && p.GPUNode >= 0 {
 		parts = append(parts, fmt.Sprintf("start it with numactl --cpunodebind=%d --membind=%d", p.GPUNode, p.GPUNode))

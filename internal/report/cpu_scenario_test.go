@@ -36,11 +36,8 @@ func cpuScenarios() []scenario {
 // as every PyTorch process has.
 func watched() *calltest.Builder {
 	b := libraries(calltest.New(), recordtest.PID)
-	b.Meta.Sources = append(
-		b.Meta.Sources,
-		recording.Source{Name: "cpu samples", State: "running"},
-		recording.Source{Name: "scheduling", State: "running"},
-	)
+	b.Meta.Sources = append(b.Meta.Sources, recording.Source{Name: "cpu samples", State: "running"},
+		recording.Source{Name: "scheduling", State: "running"})
 	for i := range uint32(6) {
 		b.Thread(recordtest.PID, pool+i, "pt_pool")
 		b.Off(
@@ -84,45 +81,23 @@ func queueGet() []recording.Frame {
 // gpuWait is a decode loop that waits for the GPU by polling, and computes little.
 func gpuWait() *calltest.Builder {
 	b := watched()
-	forward := b.Stack(
-		native("at::native::add", "libtorch_cpu.so"),
-		python("forward", torch+"nn/modules/linear.py", 114),
-		infer(31),
-		python("<module>", "/app/infer.py", 60),
-	)
-	launch := b.Stack(
-		native("cuLaunchKernel", "libcuda.so.1"),
-		native("cudaLaunchKernel", "libcudart.so.13"),
-		python("forward", torch+"nn/modules/linear.py", 114),
-		infer(31),
-		python("<module>", "/app/infer.py", 60),
-	)
-	poll := b.Stack(
-		native("libcuda.so.1+0x28f112", "libcuda.so.1"),
-		native("cudaStreamSynchronize", "libcudart.so.13"),
-		infer(35),
-		python("<module>", "/app/infer.py", 60),
-	)
-	sleep := b.Stack(
-		recordtest.Kernel("schedule"),
-		recordtest.Kernel("nvidia_poll"),
-		native("poll", "libc.so.6"),
-		native("cudaStreamSynchronize", "libcudart.so.13"),
-		infer(35),
-		python("<module>", "/app/infer.py", 60),
-	)
+	forward := b.Stack(native("at::native::add", "libtorch_cpu.so"),
+		python("forward", torch+"nn/modules/linear.py", 114), infer(31),
+		python("<module>", "/app/infer.py", 60))
+	launch := b.Stack(native("cuLaunchKernel", "libcuda.so.1"), native("cudaLaunchKernel", "libcudart.so.13"),
+		python("forward", torch+"nn/modules/linear.py", 114), infer(31),
+		python("<module>", "/app/infer.py", 60))
+	poll := b.Stack(native("libcuda.so.1+0x28f112", "libcuda.so.1"),
+		native("cudaStreamSynchronize", "libcudart.so.13"), infer(35),
+		python("<module>", "/app/infer.py", 60))
+	sleep := b.Stack(recordtest.Kernel("schedule"), recordtest.Kernel("nvidia_poll"),
+		native("poll", "libc.so.6"), native("cudaStreamSynchronize", "libcudart.so.13"), infer(35),
+		python("<module>", "/app/infer.py", 60))
 	for token := range int64(50) {
 		at := token * 20_000_000
 		for k := range int64(20) {
-			b.Launch(
-				"cuLaunchKernel",
-				at+k*200_000,
-				0x10+uint64(k%5),
-				0x55d0,
-				[3]uint32{8, 1, 1},
-				[3]uint32{64, 1, 1},
-				0,
-			)
+			b.Launch("cuLaunchKernel", at+k*200_000, 0x10+uint64(k%5),
+				0x55d0, [3]uint32{8, 1, 1}, [3]uint32{64, 1, 1}, 0)
 		}
 		b.Do("cudaStreamSynchronize", at+5_000_000, 14*ms, 0x55d0)
 		start := uint64(calltest.Start + at)
@@ -149,16 +124,11 @@ func starvedLoader() *calltest.Builder {
 	b.Thread(recordtest.PID, worker, "loader")
 	b.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
 	get := b.Stack(queueGet()...)
-	tokenize := b.Stack(
-		native("PyUnicode_Join", "python3.12"),
-		python("tokenize", "/app/tok.py", 12),
-		python("run", "/app/loader.py", 80),
-	)
-	dumps := b.Stack(
-		native("_pickle_dumps", "_pickle.so"),
+	tokenize := b.Stack(native("PyUnicode_Join", "python3.12"), python("tokenize", "/app/tok.py", 12),
+		python("run", "/app/loader.py", 80))
+	dumps := b.Stack(native("_pickle_dumps", "_pickle.so"),
 		python("ForkingPickler.dumps", "/usr/lib/python3.12/multiprocessing/reduction.py", 51),
-		python("run", "/app/loader.py", 82),
-	)
+		python("run", "/app/loader.py", 82))
 	compute := b.Stack(native("cuLaunchKernel", "libcuda.so.1"), infer(31))
 	for batch := range int64(10) {
 		at := batch * 100_000_000
@@ -191,16 +161,11 @@ func starvedLoader() *calltest.Builder {
 func gilFight() *calltest.Builder {
 	b := watched()
 	b.Thread(recordtest.PID, worker, "metrics")
-	encode := b.Stack(
-		native("_PyEval_EvalFrameDefault", "python3.12"),
+	encode := b.Stack(native("_PyEval_EvalFrameDefault", "python3.12"),
 		python("encode", "/app/metrics.py", 77),
-		python("Thread.run", "/usr/lib/python3.12/threading.py", 1010),
-	)
-	step := b.Stack(
-		native("_PyEval_EvalFrameDefault", "python3.12"),
-		python("sample_token", "/app/infer.py", 48),
-		infer(36),
-	)
+		python("Thread.run", "/usr/lib/python3.12/threading.py", 1010))
+	step := b.Stack(native("_PyEval_EvalFrameDefault", "python3.12"),
+		python("sample_token", "/app/infer.py", 48), infer(36))
 	take := func(f ...recording.Frame) uint64 {
 		return b.Stack(append([]recording.Frame{
 			recordtest.Kernel("futex_wait"),
@@ -279,12 +244,9 @@ func throttled() *calltest.Builder {
 func diskRead() *calltest.Builder {
 	b := watched()
 	b.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 777, Name: "/models/weights.safetensors"}}
-	load := b.Stack(
-		recordtest.Kernel("filemap_read"),
-		native("pread64", "libc.so.6"),
+	load := b.Stack(recordtest.Kernel("filemap_read"), native("pread64", "libc.so.6"),
 		python("load_shard", "/usr/lib/python3/dist-packages/safetensors/torch.py", 315),
-		python("load", "/app/infer.py", 8),
-	)
+		python("load", "/app/infer.py", 8))
 	for i := range uint64(40) {
 		start := calltest.Start + i*25*ms
 		b.Off(recordtest.Off{
@@ -294,22 +256,13 @@ func diskRead() *calltest.Builder {
 		b.Sample(
 			leader,
 			start+22*ms,
-			b.Stack(
-				native("memcpy", "libc.so.6"),
+			b.Stack(native("memcpy", "libc.so.6"),
 				python("load_shard", "/usr/lib/python3/dist-packages/safetensors/torch.py", 315),
-				python("load", "/app/infer.py", 8),
-			),
+				python("load", "/app/infer.py", 8)),
 			event.Whole,
 		)
-		b.Do(
-			"cudaMemcpy",
-			int64(i)*25_000_000+21_000_000,
-			3*ms,
-			1,
-			2,
-			50_000_000,
-			calltest.Kind(calltest.HostToDevice, 0),
-		)
+		b.Do("cudaMemcpy", int64(i)*25_000_000+21_000_000, 3*ms, 1, 2, 50_000_000,
+			calltest.Kind(calltest.HostToDevice, 0))
 	}
 	return b
 }
@@ -318,11 +271,8 @@ func diskRead() *calltest.Builder {
 func allFine() *calltest.Builder {
 	b := watched()
 	b.Runs(leader, calltest.Start)
-	work := b.Stack(
-		native("at::native::gelu", "libtorch_cpu.so"),
-		python("forward", torch+"nn/modules/activation.py", 9),
-		infer(31),
-	)
+	work := b.Stack(native("at::native::gelu", "libtorch_cpu.so"),
+		python("forward", torch+"nn/modules/activation.py", 9), infer(31))
 	b.Samples(leader, calltest.Start, calltest.Start+s, 99, work, event.Whole)
 	b.Off(
 		recordtest.Off{
@@ -346,11 +296,9 @@ func noCUDA() *calltest.Builder {
 	b.Meta.Libraries = nil
 	b.Meta.Processes[0].Probed = 0
 	b.Runs(leader, calltest.Start)
-	compile := b.Stack(
-		native("llvm::SelectionDAG::combine", "libtriton.so"),
+	compile := b.Stack(native("llvm::SelectionDAG::combine", "libtriton.so"),
 		python("make_cubin", "/usr/lib/python3/dist-packages/triton/compiler/compiler.py", 300),
-		python("warm_up", "/app/infer.py", 5),
-	)
+		python("warm_up", "/app/infer.py", 5))
 	b.Samples(leader, calltest.Start, calltest.Start+s, 99, compile, event.Whole)
 	b.Off(
 		recordtest.Off{

@@ -35,11 +35,8 @@ func addDelays(d *document.Document, m *Model) {
 
 // delayCost reports how much time of requests something holds.
 func delayCost(d *requests.Delay) string {
-	text := fmt.Sprintf(
-		"costs %s of the time of %s",
-		format.Percent(d.Share),
-		format.Plural(d.Requests, "request", "requests"),
-	)
+	text := fmt.Sprintf("costs %s of the time of %s",
+		format.Percent(d.Share), format.Plural(d.Requests, "request", "requests"))
 	if d.First > 0 {
 		text += fmt.Sprintf(", %s of that to the first token", format.Percent(d.First))
 	}
@@ -83,10 +80,8 @@ func delayProof(d *requests.Delay) string {
 		add("in %s of the engine others had their first token", format.Plural(d.Steps, "long step", "long steps"))
 	}
 	if d.Gaps > 0 {
-		add(
-			"others had their first token at the end of most of %s in streams",
-			format.Plural(d.Gaps, "long gap", "long gaps"),
-		)
+		add("others had their first token at the end of most of %s in streams",
+			format.Plural(d.Gaps, "long gap", "long gaps"))
 	}
 	if d.Token > 0 && d.Requests > 0 {
 		add("%s each between the engine's first token and its write to the client", format.Span(d.Token/uint64(d.Requests)))

@@ -58,10 +58,8 @@ func doubts(rec *recording.Recording, m *Model) []Doubt {
 
 func worstFirst(list []Doubt) []Doubt {
 	slices.SortStableFunc(list, func(x, y Doubt) int {
-		return cmp.Or(
-			cmp.Compare(gravity(y.Severity), gravity(x.Severity)),
-			cmp.Compare(place(x.Reason), place(y.Reason)),
-		)
+		return cmp.Or(cmp.Compare(gravity(y.Severity), gravity(x.Severity)),
+			cmp.Compare(place(x.Reason), place(y.Reason)))
 	})
 	return list
 }
@@ -110,20 +108,10 @@ func ownDoubts(rec *recording.Recording, s *summary.Summary) []ownDoubt {
 			"",
 			uint64(s.Overlapping),
 		),
-		own(
-			unlisted,
-			loss.Info,
-			"calls came from processes that the recording does not describe",
-			"",
-			uint64(s.Unlisted),
-		),
-		own(
-			untimed,
-			loss.Warning,
-			"calls that should have a duration have none: times are lower bounds",
-			"",
-			untimedCalls(s),
-		),
+		own(unlisted, loss.Info, "calls came from processes that the recording does not describe",
+			"", uint64(s.Unlisted)),
+		own(untimed, loss.Warning, "calls that should have a duration have none: times are lower bounds",
+			"", untimedCalls(s)),
 	}
 	for _, l := range s.Libraries {
 		out = append(out, libraryDoubts(l)...)
@@ -189,10 +177,8 @@ func libraryDoubts(l summary.Library) []ownDoubt {
 		})
 	}
 	if l.Error != "" {
-		out = append(
-			out,
-			ownDoubt{loss.Describe(loss.LibraryRefused), loss.Loss{Count: 1, Where: l.Path, Detail: l.Error}},
-		)
+		out = append(out,
+			ownDoubt{loss.Describe(loss.LibraryRefused), loss.Loss{Count: 1, Where: l.Path, Detail: l.Error}})
 	}
 	return out
 }

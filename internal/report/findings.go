@@ -168,13 +168,8 @@ func minorText(m *Model, f *diagnose.Finding) string {
 // gainText reports what the remedy would bring; "" where that is not known.
 func gainText(f *diagnose.Finding, before, after string) string {
 	if f.Gain == nil && f.Batch != nil {
-		return fmt.Sprintf(
-			"%sthroughput %sx to %sx with twice the batch%s",
-			before,
-			timesText(f.Batch.Low),
-			timesText(f.Batch.High),
-			after,
-		)
+		return fmt.Sprintf("%sthroughput %sx to %sx with twice the batch%s",
+			before, timesText(f.Batch.Low), timesText(f.Batch.High), after)
 	}
 	if f.Gain == nil {
 		return ""
@@ -384,10 +379,8 @@ func stack(frames []string, most int) document.Stack {
 		case i == 0:
 			caller = ""
 		case i == 1 && skip > 0:
-			caller = fmt.Sprintf(
-				"called, through %s, by ",
-				format.Plural(uint64(skip), "native function", "native functions"),
-			)
+			caller = fmt.Sprintf("called, through %s, by ",
+				format.Plural(uint64(skip), "native function", "native functions"))
 		}
 		out = append(out, caller+format.Clean(f))
 	}

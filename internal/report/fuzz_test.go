@@ -16,10 +16,8 @@ import (
 // ours, the Markdown has no markup of a name's, and the text nothing that a terminal would obey.
 func FuzzReport(f *testing.F) {
 	f.Add([]byte{}, "python")
-	f.Add(
-		[]byte("\x01\x02\x03\x04\x05\x06\x07\x08\x07\x00\x01\x01\x00\x00\x00\x00"),
-		"</title></script><script>x()</script><!--\x1b[2J\u202e|*b*[x](y)`````\n# H",
-	)
+	f.Add([]byte("\x01\x02\x03\x04\x05\x06\x07\x08\x07\x00\x01\x01\x00\x00\x00\x00"),
+		"</title></script><script>x()</script><!--\x1b[2J\u202e|*b*[x](y)`````\n# H")
 	fuzzing.Run(f, func(t *testing.T, raw []byte, name string) {
 		m := New(exporttest.Hostile(raw, name))
 		var page, md, text bytes.Buffer

@@ -84,18 +84,13 @@ func busyText(m *Model, b *gpu.Busy) string {
 	}
 	s += " of the " + format.Span(b.Coverage.Time) + " recorded"
 	if b.Coverage.Share < always {
-		s += fmt.Sprintf(
-			" (%s, %s of the report's %s)",
-			format.Plural(b.Coverage.Windows, "window", "windows"),
-			format.Percent(b.Coverage.Share),
-			format.Span(m.Summary.Window.Length),
-		)
+		s += fmt.Sprintf(" (%s, %s of the report's %s)",
+			format.Plural(b.Coverage.Windows, "window", "windows"), format.Percent(b.Coverage.Share),
+			format.Span(m.Summary.Window.Length))
 	}
 	if b.Coverage.Dropped > 0 {
-		s += fmt.Sprintf(
-			"; %s lost, so the rest is not known to be idle",
-			format.Plural(b.Coverage.Dropped, "record was", "records were"),
-		)
+		s += fmt.Sprintf("; %s lost, so the rest is not known to be idle",
+			format.Plural(b.Coverage.Dropped, "record was", "records were"))
 	}
 	return s
 }
@@ -200,26 +195,13 @@ func gpuFacts(m *Model) document.Facts {
 	}
 	f.Add("Launches", gpuLaunchText(g))
 	if g.Latency.Count > 0 {
-		f.Add(
-			"Launch to start",
-			fmt.Sprintf(
-				"p50 %s, p99 %s (%s)",
-				format.Span(g.Latency.P50),
-				format.Span(g.Latency.P99),
-				format.Plural(g.Latency.Count, "launch", "launches"),
-			),
-		)
+		f.Add("Launch to start", fmt.Sprintf("p50 %s, p99 %s (%s)",
+			format.Span(g.Latency.P50), format.Span(g.Latency.P99),
+			format.Plural(g.Latency.Count, "launch", "launches")))
 	}
 	if g.Latency.Count > 0 && g.Queue.Coverage.Whole() {
-		f.Add(
-			"Queue",
-			fmt.Sprintf(
-				"%.1f launches under way on average, %s at most; empty %s of the time",
-				g.Queue.Mean,
-				format.Count(g.Queue.Max),
-				format.Percent(g.Queue.Empty),
-			),
-		)
+		f.Add("Queue", fmt.Sprintf("%.1f launches under way on average, %s at most; empty %s of the time",
+			g.Queue.Mean, format.Count(g.Queue.Max), format.Percent(g.Queue.Empty)))
 	}
 	if g.Graphs.Kernels > 0 {
 		f.Add("CUDA graphs", graphText(g))
@@ -238,15 +220,8 @@ func gpuFacts(m *Model) document.Facts {
 		f.Add("Copies alone", text)
 	}
 	if g.Sets.Count > 0 {
-		f.Add(
-			"Memsets",
-			fmt.Sprintf(
-				"%s of %s in %s",
-				format.Count(g.Sets.Count),
-				format.Size(g.Sets.Bytes),
-				format.Span(g.Sets.Time),
-			),
-		)
+		f.Add("Memsets", fmt.Sprintf("%s of %s in %s",
+			format.Count(g.Sets.Count), format.Size(g.Sets.Bytes), format.Span(g.Sets.Time)))
 	}
 	f.Add("Calls behind them", linkText(&g.Links))
 	f.Add("Clock error", clockText(m))
@@ -275,12 +250,8 @@ func gpuLaunchText(g *gpu.Summary) string {
 	if l.Coverage.Time == 0 {
 		return "not recorded"
 	}
-	s := fmt.Sprintf(
-		"%s in %s (%s)",
-		launchedText(l.Kernels, l.Graphs),
-		format.Span(l.Coverage.Time),
-		format.Rate(l.PerSecond),
-	)
+	s := fmt.Sprintf("%s in %s (%s)",
+		launchedText(l.Kernels, l.Graphs), format.Span(l.Coverage.Time), format.Rate(l.PerSecond))
 	if l.Timed > 0 {
 		s += fmt.Sprintf("; the calls took p50 %s, p99 %s", format.Span(l.P50), format.Span(l.P99))
 	}
@@ -299,17 +270,11 @@ func launchedText(kernels, graphs uint64) string {
 }
 
 func graphText(g *gpu.Summary) string {
-	s := fmt.Sprintf(
-		"%s of the kernels (%s of their time) came out of graphs",
-		format.Percent(g.Graphs.Share),
-		format.Percent(g.Graphs.TimeShare),
-	)
+	s := fmt.Sprintf("%s of the kernels (%s of their time) came out of graphs",
+		format.Percent(g.Graphs.Share), format.Percent(g.Graphs.TimeShare))
 	if g.Graphs.Launches > 0 {
-		s += fmt.Sprintf(
-			"; %s, %.0f activities each",
-			format.Plural(g.Graphs.Launches, "graph launch", "graph launches"),
-			g.Graphs.Nodes,
-		)
+		s += fmt.Sprintf("; %s, %.0f activities each",
+			format.Plural(g.Graphs.Launches, "graph launch", "graph launches"), g.Graphs.Nodes)
 	}
 	return s
 }
@@ -331,17 +296,11 @@ func linkText(l *gpu.Links) string {
 	if l.Activities == 0 {
 		return "nothing ran"
 	}
-	s := fmt.Sprintf(
-		"known for %s of %s",
-		format.Percent(l.Share),
-		format.Plural(l.Activities, "activity", "activities"),
-	)
+	s := fmt.Sprintf("known for %s of %s",
+		format.Percent(l.Share), format.Plural(l.Activities, "activity", "activities"))
 	if l.ByOrder > 0 {
-		s += fmt.Sprintf(
-			"; of %s by order only, with a confidence of %s on average",
-			format.Count(l.ByOrder),
-			format.Percent(l.Confidence),
-		)
+		s += fmt.Sprintf("; of %s by order only, with a confidence of %s on average",
+			format.Count(l.ByOrder), format.Percent(l.Confidence))
 	}
 	return s
 }
@@ -365,10 +324,8 @@ func overheadText(list []gpu.Overhead) string {
 	var parts []string
 	for i := range list[:min(len(list), maxNamed)] {
 		o := &list[i]
-		parts = append(
-			parts,
-			fmt.Sprintf("%s %s (%s)", o.Kind, format.Span(o.Time), format.Plural(o.Count, "time", "times")),
-		)
+		parts = append(parts,
+			fmt.Sprintf("%s %s (%s)", o.Kind, format.Span(o.Time), format.Plural(o.Count, "time", "times")))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -423,10 +380,8 @@ func gpuDoubts(rec *recording.Recording, m *Model) []ownDoubt {
 
 // carried reports whether the recording itself names one of the reasons.
 func carried(rec *recording.Recording, reasons ...loss.Reason) bool {
-	return slices.ContainsFunc(
-		rec.Meta.Losses,
-		func(l loss.Loss) bool { return l.Count > 0 && slices.Contains(reasons, l.Reason) },
-	)
+	return slices.ContainsFunc(rec.Meta.Losses,
+		func(l loss.Loss) bool { return l.Count > 0 && slices.Contains(reasons, l.Reason) })
 }
 
 // gpuReading explains what a reader could get wrong.

@@ -132,15 +132,12 @@ func gpuTwoProcesses() *recording.Recording {
 		},
 	)
 	g := s.Meta.GPU
-	g.Agents = append(
-		g.Agents,
-		recording.Agent{
-			PID:     other,
-			State:   "running",
-			Stopped: 180_000,
-			Slower:  "graphs that ran while recorded stay 6% slower until they are instantiated anew",
-		},
-	)
+	g.Agents = append(g.Agents, recording.Agent{
+		PID:     other,
+		State:   "running",
+		Stopped: 180_000,
+		Slower:  "graphs that ran while recorded stay 6% slower until they are instantiated anew",
+	})
 	g.Devices = append(g.Devices,
 		recording.Device{PID: other, ID: 0, Name: "NVIDIA H200", UUID: "GPU-0a1b"},
 		recording.Device{PID: other, ID: 1, Name: "NVIDIA H200", UUID: "GPU-0a1c"})
@@ -182,16 +179,13 @@ func gpuTwoProcesses() *recording.Recording {
 		},
 	)
 	rec := s.Run()
-	rec.Meta.GPU.Windows = append(
-		rec.Meta.GPU.Windows,
-		recording.GPUWindow{
-			PID:      other,
-			From:     calltest.Start + 50*ms,
-			To:       calltest.Start + 130*ms,
-			Activity: true,
-			Calls:    true,
-			End:      "open",
-		},
-	)
+	rec.Meta.GPU.Windows = append(rec.Meta.GPU.Windows, recording.GPUWindow{
+		PID:      other,
+		From:     calltest.Start + 50*ms,
+		To:       calltest.Start + 130*ms,
+		Activity: true,
+		Calls:    true,
+		End:      "open",
+	})
 	return rec
 }

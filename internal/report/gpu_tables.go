@@ -35,10 +35,7 @@ func deviceTable(m *Model) *document.Table {
 			ofBusy(&d.Busy, d.Busy.Kernels),
 			ofBusy(&d.Busy, d.Busy.Copies),
 			ofBusy(&d.Busy, d.Busy.Sets),
-			fmt.Sprintf(
-				"%.2f",
-				d.Concurrency,
-			),
+			fmt.Sprintf("%.2f", d.Concurrency),
 			format.Count(d.Streams),
 			format.Count(d.Gaps.Count),
 			format.Span(d.Gaps.Longest),
@@ -184,12 +181,9 @@ func leftKernels(k *gpu.Kernels, shown int) string {
 		count -= k.Rows[i].Count
 		time -= k.Rows[i].Time
 	}
-	return fmt.Sprintf(
-		"%s more, with %s of %s in all, are left out here.",
-		format.Plural(k.Names-shown, "kernel", "kernels"),
-		format.Plural(count, "run", "runs"),
-		format.Span(time),
-	)
+	return fmt.Sprintf("%s more, with %s of %s in all, are left out here.",
+		format.Plural(k.Names-shown, "kernel", "kernels"), format.Plural(count, "run", "runs"),
+		format.Span(time))
 }
 
 // rests reports which time a table is about, where that is not all of it.
@@ -199,13 +193,8 @@ func rests(c *gpu.Coverage) string {
 		s = fmt.Sprintf("In the %s recorded, %s of the time.", format.Span(c.Time), format.Percent(c.Share))
 	}
 	if c.Dropped > 0 {
-		s = joinNotes(
-			s,
-			fmt.Sprintf(
-				"%s lost: counts and times are lower bounds.",
-				format.Plural(c.Dropped, "record was", "records were"),
-			),
-		)
+		s = joinNotes(s, fmt.Sprintf("%s lost: counts and times are lower bounds.",
+			format.Plural(c.Dropped, "record was", "records were")))
 	}
 	return s
 }
@@ -230,19 +219,9 @@ func gpuCopyTable(m *Model) *document.Table {
 		if c.Async {
 			call = "async"
 		}
-		t.Row(
-			c.Direction,
-			c.Source,
-			c.Destination,
-			call,
-			format.Count(c.Count),
-			format.Size(c.Bytes),
-			format.Span(c.Time),
-			format.Span(c.Longest),
-			speed(c.Bandwidth),
-			speed(c.Each),
-			format.Percent(part(c.Exposed, c.Time)),
-		)
+		t.Row(c.Direction, c.Source, c.Destination, call, format.Count(c.Count), format.Size(c.Bytes),
+			format.Span(c.Time), format.Span(c.Longest), speed(c.Bandwidth), speed(c.Each),
+			format.Percent(part(c.Exposed, c.Time)))
 	}
 	if m.GPU.Activity.Dropped > 0 {
 		t.Drop("No kernel")
@@ -276,17 +255,9 @@ func peerTable(m *Model) *document.Table {
 	list := m.GPU.Peers
 	for i := range list[:min(len(list), maxPairs)] {
 		p := &list[i]
-		t.Row(
-			id(p.PID),
-			fmt.Sprint(p.Source),
-			fmt.Sprint(p.Destination),
-			format.Count(p.Count),
-			format.Size(p.Bytes),
-			format.Span(p.Time),
-			format.Span(p.Longest),
-			speed(p.Bandwidth),
-			format.Percent(part(p.Alone, p.Time)),
-		)
+		t.Row(id(p.PID), fmt.Sprint(p.Source), fmt.Sprint(p.Destination), format.Count(p.Count),
+			format.Size(p.Bytes), format.Span(p.Time), format.Span(p.Longest), speed(p.Bandwidth),
+			format.Percent(part(p.Alone, p.Time)))
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -418,16 +389,8 @@ func syncTable(m *Model, rows int) *document.Table {
 		if s.For != "" {
 			what = format.Shorten(format.Clean(s.For), maxAwaited)
 		}
-		t.Row(
-			name,
-			call,
-			s.Type,
-			format.Count(s.Count),
-			format.Span(s.Time),
-			format.Span(s.Longest),
-			format.Count(s.Idle),
-			what,
-		)
+		t.Row(name, call, s.Type, format.Count(s.Count), format.Span(s.Time), format.Span(s.Longest),
+			format.Count(s.Idle), what)
 	}
 	note := "At once: there was nothing left to wait for."
 	if m.GPU.Activity.Dropped > 0 {
@@ -475,15 +438,9 @@ func attributesText(r *gpu.Range) string {
 	var parts []string
 	for i := range r.Attributes[:min(len(r.Attributes), few)] {
 		x := &r.Attributes[i]
-		parts = append(
-			parts,
-			fmt.Sprintf(
-				"%s: %s times, %s each",
-				format.Shorten(format.Clean(x.Values), maxName),
-				format.Count(x.Count),
-				format.Span(x.Time/max(1, x.Count)),
-			),
-		)
+		parts = append(parts, fmt.Sprintf("%s: %s times, %s each",
+			format.Shorten(format.Clean(x.Values), maxName), format.Count(x.Count),
+			format.Span(x.Time/max(1, x.Count))))
 	}
 	if len(r.Attributes) > few {
 		parts = append(parts, "and others")

@@ -115,10 +115,8 @@ func htmlFinding(m *Model, i int) html.Finding {
 		for _, line := range example(c.Example) {
 			code += line + "\n"
 		}
-		out.Changes = append(
-			out.Changes,
-			html.Change{Where: format.Clean(c.Where), Text: format.CleanText(c.Text), Example: code},
-		)
+		out.Changes = append(out.Changes,
+			html.Change{Where: format.Clean(c.Where), Text: format.CleanText(c.Text), Example: code})
 	}
 	return out
 }

@@ -120,17 +120,11 @@ func addDevice(d *document.Document, dev *memory.Device, rows int, named bool, f
 
 func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 	var f document.Facts
-	held := fmt.Sprintf(
-		"%s in blocks, %s in segments of the driver",
-		format.Size(dev.Allocated),
-		format.Size(dev.Reserved),
-	)
+	held := fmt.Sprintf("%s in blocks, %s in segments of the driver",
+		format.Size(dev.Allocated), format.Size(dev.Reserved))
 	if unused := dev.Reserved - min(dev.Reserved, dev.Allocated); dev.Reserved > 0 {
-		held += fmt.Sprintf(
-			"; %s (%s) is cached or fragmented",
-			format.Size(unused),
-			format.Percent(float64(unused)/float64(dev.Reserved)),
-		)
+		held += fmt.Sprintf("; %s (%s) is cached or fragmented",
+			format.Size(unused), format.Percent(float64(unused)/float64(dev.Reserved)))
 	}
 	f.Add("Held at the end", held)
 	if dev.Process > 0 {
@@ -140,28 +134,13 @@ func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 			format.Size(dev.Driver),
 		))
 	}
-	f.Add(
-		"Peak",
-		fmt.Sprintf(
-			"%s in blocks, %s into the window; segments up to %s",
-			format.Size(dev.Peak),
-			format.Span(dev.PeakAt-min(dev.PeakAt, from)),
-			format.Size(dev.PeakHeld),
-		),
-	)
+	f.Add("Peak", fmt.Sprintf("%s in blocks, %s into the window; segments up to %s",
+		format.Size(dev.Peak), format.Span(dev.PeakAt-min(dev.PeakAt, from)), format.Size(dev.PeakHeld)))
 	if dev.Allocations+dev.Frees > 0 {
-		f.Add("In the window", fmt.Sprintf(
-			"%s of %s, %s of %s; net %s",
-			format.Plural(
-				dev.Allocations,
-				"allocation",
-				"allocations",
-			),
-			format.Size(dev.AllocatedBytes),
-			format.Plural(dev.Frees, "free", "frees"),
-			format.Size(dev.FreedBytes),
-			format.SignedSize(int64(dev.AllocatedBytes)-int64(dev.FreedBytes)),
-		))
+		f.Add("In the window", fmt.Sprintf("%s of %s, %s of %s; net %s",
+			format.Plural(dev.Allocations, "allocation", "allocations"), format.Size(dev.AllocatedBytes),
+			format.Plural(dev.Frees, "free", "frees"), format.Size(dev.FreedBytes),
+			format.SignedSize(int64(dev.AllocatedBytes)-int64(dev.FreedBytes))))
 	}
 	var parts []string
 	for _, k := range dev.Kinds {
@@ -177,14 +156,9 @@ func leakLines(dev *memory.Device) []string {
 	var lines []string
 	for _, l := range dev.Leaks[:min(len(dev.Leaks), leaksMax)] {
 		s := &dev.Sites[l.Site]
-		text := fmt.Sprintf(
-			"Grows without bound: %s keeps %s/s (%s in %s, %s of what it allocates stays)",
-			format.Clean(s.Name),
-			format.Size(uint64(l.PerSec)),
-			format.Size(l.Bytes),
-			format.Span(l.Observed),
-			format.Percent(l.Survival),
-		)
+		text := fmt.Sprintf("Grows without bound: %s keeps %s/s (%s in %s, %s of what it allocates stays)",
+			format.Clean(s.Name), format.Size(uint64(l.PerSec)), format.Size(l.Bytes),
+			format.Span(l.Observed), format.Percent(l.Survival))
 		if l.FullIn > 0 {
 			text += fmt.Sprintf("; the device is full in %s at this rate", format.Span(l.FullIn))
 		}

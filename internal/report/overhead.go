@@ -13,11 +13,8 @@ import (
 func OverheadFact(o *recording.Overhead) string {
 	text := costInterval(o.Total)
 	if o.Total.Basis == recording.CostMeasured && o.Progress != "" {
-		text += fmt.Sprintf(
-			" by its %s (%s of time slices)",
-			format.Clean(o.Progress),
-			format.Plural(uint64(max(0, o.Pairs)), "pair", "pairs"),
-		)
+		text += fmt.Sprintf(" by its %s (%s of time slices)",
+			format.Clean(o.Progress), format.Plural(uint64(max(0, o.Pairs)), "pair", "pairs"))
 	}
 	text += fmt.Sprintf("; the budget is %s", format.Percent(o.Budget))
 	if o.State != "" {
@@ -31,13 +28,8 @@ func costInterval(c recording.Cost) string {
 	if c.Basis == "" {
 		return "not known yet"
 	}
-	return fmt.Sprintf(
-		"%s (%s to %s), %s",
-		percentSigned(c.Share),
-		percentSigned(c.Low),
-		percentSigned(c.High),
-		format.Clean(c.Basis),
-	)
+	return fmt.Sprintf("%s (%s to %s), %s",
+		percentSigned(c.Share), percentSigned(c.Low), percentSigned(c.High), format.Clean(c.Basis))
 }
 
 // percentSigned writes a share that may lie below 0, as bounds of what is measured do.

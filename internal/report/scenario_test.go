@@ -234,27 +234,13 @@ func manyFunctions() *calltest.Builder {
 		"cuInit", "cuDevicePrimaryCtxRetain", "cuMemHostRegister_v2", "cuMemPoolCreate",
 	}
 	for n := range int64(5) {
-		b.Launch(
-			"cuLaunchCooperativeKernel",
-			25_000_000+n*1000,
-			0x40,
-			0,
-			[3]uint32{132, 1, 1},
-			[3]uint32{1024, 1, 1},
-			65536,
-		)
+		b.Launch("cuLaunchCooperativeKernel", 25_000_000+n*1000, 0x40, 0, [3]uint32{132, 1, 1},
+			[3]uint32{1024, 1, 1}, 65536)
 	}
 	for i, name := range names {
 		for n := range int64(3) {
-			b.Do(
-				name,
-				int64(i)*30_000_000+n*2_000_000,
-				uint64(i+1)*20*us,
-				0x1000,
-				uint64(n+1)*1000,
-				uint64(n+1)*1000,
-				0,
-			)
+			b.Do(name, int64(i)*30_000_000+n*2_000_000, uint64(i+1)*20*us,
+				0x1000, uint64(n+1)*1000, uint64(n+1)*1000, 0)
 		}
 	}
 	return b

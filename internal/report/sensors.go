@@ -131,10 +131,8 @@ func clockLines(g *sensors.GPU) (lines []string) {
 	if g.Throttled {
 		var why []string
 		for _, r := range g.Throttle {
-			why = append(
-				why,
-				fmt.Sprintf("%s in %s of the busy time (%d MHz)", r.Reason, format.Percent(r.Share), r.Clock),
-			)
+			why = append(why,
+				fmt.Sprintf("%s in %s of the busy time (%d MHz)", r.Reason, format.Percent(r.Share), r.Clock))
 		}
 		lines = append(
 			lines,
@@ -149,14 +147,8 @@ func clockLines(g *sensors.GPU) (lines []string) {
 		)
 	}
 	if g.ECC > 0 {
-		lines = append(
-			lines,
-			fmt.Sprintf(
-				"GPU %d had %s that could not be corrected.",
-				g.Index,
-				format.Plural(g.ECC, "memory error", "memory errors"),
-			),
-		)
+		lines = append(lines, fmt.Sprintf("GPU %d had %s that could not be corrected.",
+			g.Index, format.Plural(g.ECC, "memory error", "memory errors")))
 	}
 	return lines
 }

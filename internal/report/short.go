@@ -81,14 +81,9 @@ func launchText(l *summary.Launches) string {
 	}
 	var parts []string
 	if l.Kernels > 0 {
-		parts = append(
-			parts,
-			fmt.Sprintf(
-				"%s of %s",
-				format.Plural(l.Kernels, "launch", "launches"),
-				format.Plural(l.Handles, "kernel", "different kernels"),
-			),
-		)
+		parts = append(parts, fmt.Sprintf("%s of %s",
+			format.Plural(l.Kernels, "launch", "launches"),
+			format.Plural(l.Handles, "kernel", "different kernels")))
 	}
 	if l.Graphs > 0 {
 		parts = append(parts, format.Plural(l.Graphs, "graph launch", "graph launches"))

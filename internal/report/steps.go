@@ -18,12 +18,8 @@ func stepsText(m *Model) string {
 	var parts []string
 	for i := range it.Kinds {
 		k := &it.Kinds[i]
-		s := fmt.Sprintf(
-			"%s of the time in %s of %s",
-			format.Percent(k.Share),
-			format.Plural(k.Count, "step", "steps"),
-			format.Clean(k.Name),
-		)
+		s := fmt.Sprintf("%s of the time in %s of %s",
+			format.Percent(k.Share), format.Plural(k.Count, "step", "steps"), format.Clean(k.Name))
 		if k.P50 > 0 {
 			s += fmt.Sprintf(" (p50 %s)", format.Span(k.P50))
 		}

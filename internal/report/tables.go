@@ -120,10 +120,8 @@ func insideNote(s *summary.Summary, named int) string {
 	}
 	var parts []string
 	for _, in := range s.Inside[:min(len(s.Inside), named)] {
-		parts = append(
-			parts,
-			fmt.Sprintf("%s %s in %s", format.Count(in.Count), format.Clean(in.Name), format.Clean(in.In)),
-		)
+		parts = append(parts,
+			fmt.Sprintf("%s %s in %s", format.Count(in.Count), format.Clean(in.Name), format.Clean(in.In)))
 	}
 	if len(s.Inside) > named {
 		parts = append(parts, "and calls of "+format.Plural(len(s.Inside)-named, "other function", "other functions"))
@@ -186,16 +184,8 @@ func copyTable(list []summary.Copy) *document.Table {
 		if sized := c.Count - c.Failed - c.Unsized; sized > 0 {
 			average = format.Size(c.Bytes / sized)
 		}
-		t.Row(
-			directionName(c.Direction),
-			call,
-			format.Count(c.Count),
-			format.Size(c.Bytes),
-			average,
-			format.Span(c.Time),
-			format.Span(c.Longest),
-			bandwidth,
-		)
+		t.Row(directionName(c.Direction), call, format.Count(c.Count), format.Size(c.Bytes), average,
+			format.Span(c.Time), format.Span(c.Longest), bandwidth)
 		if c.Unsized > 0 {
 			t.Note = "The size of some copies (batches, or arguments that could not be read) is not known: bytes are " +
 				"a lower bound."
@@ -222,27 +212,17 @@ func memoryTable(m *summary.Memory) *document.Table {
 		document.Right("Time", 0),
 	}}
 	for _, k := range m.Kinds {
-		t.Row(
-			k.Kind,
-			format.Count(k.Count),
-			format.Count(k.Failed),
-			format.Size(k.Bytes),
-			format.Size(k.Kept),
-			format.Span(k.Time),
-		)
+		t.Row(k.Kind, format.Count(k.Count), format.Count(k.Failed), format.Size(k.Bytes),
+			format.Size(k.Kept), format.Span(k.Time))
 	}
 	if len(t.Rows) == 0 {
 		return t
 	}
 	t.Note = fmt.Sprintf("Nothing was freed; net %s in the window.", format.SignedSize(m.Net))
 	if m.Frees > 0 {
-		t.Note = fmt.Sprintf(
-			"%s took %s and gave back %s of this; net %s in the window.",
-			format.Plural(m.Frees, "free", "frees"),
-			format.Span(m.FreeTime),
-			format.Size(m.Freed),
-			format.SignedSize(m.Net),
-		)
+		t.Note = fmt.Sprintf("%s took %s and gave back %s of this; net %s in the window.",
+			format.Plural(m.Frees, "free", "frees"), format.Span(m.FreeTime), format.Size(m.Freed),
+			format.SignedSize(m.Net))
 	}
 	if m.Skipped > 0 {
 		t.Note = fmt.Sprintf(
@@ -272,14 +252,8 @@ func shapeTable(l *summary.Launches) *document.Table {
 		document.Right("Of launches", 0),
 	}}
 	for _, s := range l.Shapes {
-		t.Row(
-			dimensions(s.Grid),
-			dimensions(s.Block),
-			format.Size(uint64(s.Shared)),
-			format.Count(s.Handles),
-			format.Count(s.Count),
-			format.Percent(s.Share),
-		)
+		t.Row(dimensions(s.Grid), dimensions(s.Block), format.Size(uint64(s.Shared)), format.Count(s.Handles),
+			format.Count(s.Count), format.Percent(s.Share))
 	}
 	if l.AllShapes > len(l.Shapes) {
 		t.Note = fmt.Sprintf("The %d most frequent of %s sizes.", len(l.Shapes), format.Count(l.AllShapes))

@@ -32,17 +32,8 @@ func threadTable(m *Model, rows int) *document.Table {
 		if name == "" {
 			name = fmt.Sprintf("thread %d", th.TID)
 		}
-		t.Row(
-			name,
-			id(th.TID),
-			id(th.PID),
-			format.Count(th.Count),
-			format.Count(th.Launches),
-			format.Span(th.Time),
-			format.Percent(th.Share),
-			format.Span(th.Sync),
-			format.Percent(th.SyncPart),
-		)
+		t.Row(name, id(th.TID), id(th.PID), format.Count(th.Count), format.Count(th.Launches),
+			format.Span(th.Time), format.Percent(th.Share), format.Span(th.Sync), format.Percent(th.SyncPart))
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -118,14 +109,8 @@ func processTable(m *Model) *document.Table {
 		if p.Parent != 0 {
 			parent = id(p.Parent)
 		}
-		t.Row(
-			format.Clean(p.Comm),
-			id(p.PID),
-			parent,
-			format.Count(p.Count),
-			processState(&p, m.Summary.Window.To),
-			format.Shorten(format.Clean(p.Cmdline), 40),
-		)
+		t.Row(format.Clean(p.Comm), id(p.PID), parent, format.Count(p.Count),
+			processState(&p, m.Summary.Window.To), format.Shorten(format.Clean(p.Cmdline), 40))
 	}
 	return t
 }

@@ -12,10 +12,8 @@ func TestProcessesThatEnded(t *testing.T) {
 	m := &Model{Target: targetModel{PID: 1}}
 	m.Summary.Processes = []summary.Process{{PID: 1, Comm: "server", Died: 5}, {PID: 2, Parent: 1, Comm: "worker"}}
 	for i := range uint32(30) {
-		m.Summary.Processes = append(
-			m.Summary.Processes,
-			summary.Process{PID: 100 + i, Parent: 1, Comm: "child", Died: 7, Count: uint64(i)},
-		)
+		m.Summary.Processes = append(m.Summary.Processes,
+			summary.Process{PID: 100 + i, Parent: 1, Comm: "child", Died: 7, Count: uint64(i)})
 	}
 	m.Summary.Window = summary.Window{To: 10}
 	table := processTable(m)

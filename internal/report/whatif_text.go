@@ -199,33 +199,19 @@ func whatIfFacts(a *whatif.Answer) document.Facts {
 	default:
 		f.Add("Then", paceText(a.After)+fmt.Sprintf(", %s to %s", format.Span(a.After.Low), format.Span(a.After.High)))
 	}
-	f.Add(
-		"Replay",
-		fmt.Sprintf(
-			"%s of work in %d steps; without changes it is off by %s",
-			format.Span(a.Basis.Observed),
-			a.Basis.Nodes,
-			format.Percent(max(a.Basis.Error, -a.Basis.Error)),
-		),
-	)
-	f.Add(
-		"Cross-check",
-		fmt.Sprintf(
-			"with times learned from the other half of the recording it is off by %s",
-			format.Percent(max(a.Basis.Learned, -a.Basis.Learned)),
-		),
-	)
+	f.Add("Replay", fmt.Sprintf("%s of work in %d steps; without changes it is off by %s",
+		format.Span(a.Basis.Observed), a.Basis.Nodes, format.Percent(max(a.Basis.Error, -a.Basis.Error))))
+	f.Add("Cross-check",
+		fmt.Sprintf("with times learned from the other half of the recording it is off by %s",
+			format.Percent(max(a.Basis.Learned, -a.Basis.Learned))))
 	f.Add(
 		"Not explained",
 		fmt.Sprintf("%s of the time are delays that nothing recorded explains", format.Percent(a.Basis.Unexplained)),
 	)
-	f.Add(
-		"Recording",
-		fmt.Sprintf(
-			"cost the program %s of that time, as far as it shows; that is left out before a change and after it",
-			format.Percent(a.Basis.Recording),
-		),
-	)
+	f.Add("Recording", fmt.Sprintf(
+		"cost the program %s of that time, as far as it shows; that is left out before a change and after it",
+		format.Percent(a.Basis.Recording),
+	))
 	f.Add("Pace", fmt.Sprintf("varied by %s within the recording", format.Percent(a.Basis.Varies)))
 	return f
 }

@@ -151,11 +151,8 @@ func seen(m *Model) string {
 	}
 	text := format.Plural(s.Operations, "CUDA operation", "CUDA operations")
 	if s.Operations > 0 {
-		text += fmt.Sprintf(
-			" by %s of %s",
-			format.Plural(len(s.Threads), "thread", "threads"),
-			format.Plural(active, "process", "processes"),
-		)
+		text += fmt.Sprintf(" by %s of %s",
+			format.Plural(len(s.Threads), "thread", "threads"), format.Plural(active, "process", "processes"))
 	}
 	if imported(m) != "" { // by a tool that probes nothing
 		return text

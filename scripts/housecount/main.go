@@ -253,33 +253,14 @@ func (t *tree) print(by map[string]*counts, words int) {
 	sort.Strings(languages)
 	for _, l := range languages {
 		c := by[l]
-		fmt.Printf(
-			"%-22s %7d lines in %4d files, %5d (%.2f%%) over %d columns\n",
-			l,
-			c.lines,
-			c.files,
-			c.long,
-			percent(c.long, c.lines),
-			maxColumns,
-		)
+		fmt.Printf("%-22s %7d lines in %4d files, %5d (%.2f%%) over %d columns\n",
+			l, c.lines, c.files, c.long, percent(c.long, c.lines), maxColumns)
 	}
-	fmt.Printf(
-		"%-22s %7d lines in %4d files, %5d (%.2f%%) over %d columns\n",
-		"hand-written",
-		total.lines,
-		total.files,
-		total.long,
-		percent(total.long, total.lines),
-		maxColumns,
-	)
+	fmt.Printf("%-22s %7d lines in %4d files, %5d (%.2f%%) over %d columns\n",
+		"hand-written", total.lines, total.files, total.long, percent(total.long, total.lines), maxColumns)
 	fmt.Printf("%-22s %7d, of which in internal/ %d\n", "Go packages", len(t.packages), t.under("internal/"))
-	fmt.Printf(
-		"%-22s %7.2f statements a line of code (%d in %d)\n",
-		"density",
-		float64(t.statements)/float64(max(1, t.code)),
-		t.statements,
-		t.code,
-	)
+	fmt.Printf("%-22s %7.2f statements a line of code (%d in %d)\n",
+		"density", float64(t.statements)/float64(max(1, t.code)), t.statements, t.code)
 	unused := 0
 	var list []string
 	for name := range t.exported {
@@ -288,12 +269,8 @@ func (t *tree) print(by map[string]*counts, words int) {
 			list = append(list, strings.TrimPrefix(name, t.module+"/"))
 		}
 	}
-	fmt.Printf(
-		"%-22s %7d of %d are used by no other package, by name or as a result\n",
-		"exported names",
-		unused,
-		len(t.exported),
-	)
+	fmt.Printf("%-22s %7d of %d are used by no other package, by name or as a result\n",
+		"exported names", unused, len(t.exported))
 	fmt.Printf("%-22s %7d words in docs/ (without examples) and at the root\n", "documents", words)
 	if len(os.Args) > 1 && os.Args[1] == "-unused" {
 		sort.Strings(list)

@@ -56,10 +56,8 @@ func image(args []string) error {
 	if err != nil {
 		return err
 	}
-	return path.AppendIndex(
-		index,
-		layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": *version}),
-	)
+	return path.AppendIndex(index,
+		layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": *version}))
 }
 
 // one returns the image for one platform, with the programs in dir.

@@ -138,16 +138,8 @@ func (t *tally) settle(pkg string, seconds float64) {
 		t.crash(self)
 	}
 	if passed, failed, skipped := t.passed-before.passed, t.failed-before.failed, t.skipped-before.skipped; passed+failed+skipped > 0 {
-		fmt.Fprintf(
-			t.out,
-			"%-4s %-60s %6.1fs  %d passed, %d failed, %d skipped\n",
-			self.action,
-			pkg,
-			seconds,
-			passed,
-			failed,
-			skipped,
-		)
+		fmt.Fprintf(t.out, "%-4s %-60s %6.1fs  %d passed, %d failed, %d skipped\n",
+			self.action, pkg, seconds, passed, failed, skipped)
 	}
 }
 

@@ -143,13 +143,7 @@ func (a *attaching) round(file *os.File, pid uint32) error {
 	}
 	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
 	a.on, a.off, a.sum = append(a.on, ms(attached.Sub(start))),
-		append(
-			a.off,
-			ms(end.Sub(attached)),
-		), append(
-			a.sum,
-			ms(end.Sub(start)),
-		)
+		append(a.off, ms(end.Sub(attached))), append(a.sum, ms(end.Sub(start)))
 	return nil
 }
 
@@ -174,14 +168,7 @@ func (a *attaching) extrapolate(t *table, n int) {
 		return
 	}
 	times := float64(n) / float64(len(a.sites)) / 1000
-	t.add(
-		a.name+", before kernel 6.6",
-		fmt.Sprintf("%.0f s", median(a.sum)*times),
-		fmt.Sprintf(
-			"attach %.1f, detach %.0f: extrapolated from %d functions",
-			median(a.on)*times,
-			median(a.off)*times,
-			len(a.sites),
-		),
-	)
+	t.add(a.name+", before kernel 6.6", fmt.Sprintf("%.0f s", median(a.sum)*times),
+		fmt.Sprintf("attach %.1f, detach %.0f: extrapolated from %d functions",
+			median(a.on)*times, median(a.off)*times, len(a.sites)))
 }

@@ -153,24 +153,15 @@ func (c *callBench) report(t *table) {
 		return r, fmt.Sprintf("%.2f x the empty probe", r)
 	}
 	empty := c.atPoint.added
-	t.title(
-		"Calls of %s, added to each (CPU time): our point is entry+%d, %s",
-		c.lib.name,
-		c.launch.point.Offset,
-		c.launch.point.Insn,
-	)
+	t.title("Calls of %s, added to each (CPU time): our point is entry+%d, %s", c.lib.name,
+		c.launch.point.Offset, c.launch.point.Insn)
 	t.add(launchName+" unprobed, takes", ns(c.base), "")
 	t.add("  empty uprobe_multi probe at our point", ns(empty), "")
 	_, remark := times(c.atEntry.added, empty)
 	t.add("  empty uprobe_multi probe at the entry", ns(c.atEntry.added), remark)
 	r, remark := times(c.own.added, empty)
-	t.held(
-		"  ours: event into the ring, drained",
-		ns(c.own.added),
-		remark,
-		fmt.Sprintf("<= %.2f x", goalEmpty),
-		r <= goalEmpty,
-	)
+	t.held("  ours: event into the ring, drained", ns(c.own.added), remark,
+		fmt.Sprintf("<= %.2f x", goalEmpty), r <= goalEmpty)
 	c.reportBpftrace(t)
 	t.add(syncName+" unprobed, takes", ns(c.syncBase), "")
 	t.add("  empty uprobe_multi probe at our point", ns(c.syncEmpty.added), "")

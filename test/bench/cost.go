@@ -103,17 +103,8 @@ func costTable(ctx context.Context, out, said io.Writer, rounds int, only *regex
 		return err
 	}
 	defer b.close()
-	fmt.Fprintf(
-		out,
-		"Added CPU time: kernel %s, %s, %d CPUs, %s, load %s, %d rounds of 4 slices of %v\n\n",
-		kernel(),
-		runtime.GOARCH,
-		runtime.NumCPU(),
-		model(),
-		load(),
-		rounds,
-		costSlice,
-	)
+	fmt.Fprintf(out, "Added CPU time: kernel %s, %s, %d CPUs, %s, load %s, %d rounds of 4 slices of %v\n\n",
+		kernel(), runtime.GOARCH, runtime.NumCPU(), model(), load(), rounds, costSlice)
 	head, line := "| a program with |", "|---|"
 	for _, s := range b.sources {
 		head, line = head+" "+s.name+" |", line+"---|"
@@ -150,17 +141,8 @@ func newCostBench(ctx context.Context, rounds int) (b *costBench, err error) {
 	}
 	b.library = sim.Libcuda(cudasim.Shape580)
 	b.program = filepath.Join(b.dir, "steady")
-	cmd := exec.CommandContext(
-		ctx,
-		"cc",
-		"-O2",
-		"-Wall",
-		"-pthread",
-		"-o",
-		b.program,
-		filepath.Join(sim.Root, "test", "bench", "testdata", "steady.c"),
-		"-ldl",
-	)
+	cmd := exec.CommandContext(ctx, "cc", "-O2", "-Wall", "-pthread", "-o", b.program,
+		filepath.Join(sim.Root, "test", "bench", "testdata", "steady.c"), "-ldl")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", cmd, err, text)
 	}
@@ -201,11 +183,8 @@ func (b *costBench) open() error {
 	if err != nil {
 		return err
 	}
-	b.sources = append(
-		b.sources,
-		costSource{"timed calls", []follower{timed}},
-		costSource{"these three", []follower{b.samples, switches, timed}},
-	)
+	b.sources = append(b.sources, costSource{"timed calls", []follower{timed}},
+		costSource{"these three", []follower{b.samples, switches, timed}})
 	launches, err := cudaapi.New(b.rings, cudaapi.Options{Launches: cudaapi.LaunchesOn})
 	if err != nil {
 		return err

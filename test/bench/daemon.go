@@ -139,15 +139,9 @@ func (d *daemon) report(ctx context.Context, t *table, made uint64, c daemonShar
 	t.add("CPU while nothing happens", figure(c.idle), "of a core")
 	held("CPU at 100,000 events/s, its first 5 s", c.growing, "of a core: the recorder takes its memory")
 	held("CPU at 100,000 events/s, later", c.steady, "of a core: the recorder is full")
-	t.add(
-		"resident, with its helper",
-		fmt.Sprintf("%d MB", status.Self.RSS/1e6),
-		fmt.Sprintf(
-			"what they share or map twice counts in each; recorder %d, rings %d MB",
-			status.Recorder.Used/1e6,
-			status.Rings.Bytes/1e6,
-		),
-	)
+	t.add("resident, with its helper", fmt.Sprintf("%d MB", status.Self.RSS/1e6),
+		fmt.Sprintf("what they share or map twice counts in each; recorder %d, rings %d MB",
+			status.Recorder.Used/1e6, status.Rings.Bytes/1e6))
 	return nil
 }
 
@@ -203,17 +197,8 @@ func (j *journal) String() string {
 // startDaemon starts the daemon on a process and returns when its probes are on.
 func startDaemon(ctx context.Context, program, dir string, pid uint32) (*daemon, error) {
 	d := &daemon{socket: filepath.Join(dir, "socket"), ended: make(chan struct{})}
-	d.cmd = exec.CommandContext(
-		ctx,
-		program,
-		"--socket",
-		d.socket,
-		"--pid",
-		fmt.Sprint(pid),
-		"--gpu",
-		"continuous",
-		"--no-inject",
-	)
+	d.cmd = exec.CommandContext(ctx, program, "--socket", d.socket, "--pid", fmt.Sprint(pid), "--gpu",
+		"continuous", "--no-inject")
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	if err := d.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the daemon: %w", err)

@@ -24,16 +24,8 @@ func buildDriver(ctx context.Context, root, dir string) (string, error) {
 		cc = "cc"
 	}
 	out := filepath.Join(dir, "driver")
-	cmd := exec.CommandContext(
-		ctx,
-		cc,
-		"-O2",
-		"-Wall",
-		"-o",
-		out,
-		filepath.Join(root, "test", "bench", "testdata", "driver.c"),
-		"-ldl",
-	)
+	cmd := exec.CommandContext(ctx, cc, "-O2", "-Wall", "-o", out,
+		filepath.Join(root, "test", "bench", "testdata", "driver.c"), "-ldl")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", cmd, err, text)
 	}

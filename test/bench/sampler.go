@@ -149,36 +149,21 @@ func (c *sampleCost) print(t *table, s symbol.Stats) {
 	scaled := func(d time.Duration) string {
 		return fmt.Sprintf("%.2f %%", 100*d.Seconds()/float64(c.samples)*defaultHz*busyThreads)
 	}
-	t.title(
-		"CPU samples of a busy Python thread, %d of them, %.1f %% whole",
-		c.samples,
-		100*float64(c.whole)/float64(c.samples),
-	)
+	t.title("CPU samples of a busy Python thread, %d of them, %.1f %% whole", c.samples,
+		100*float64(c.whole)/float64(c.samples))
 	perRun := float64(c.inTarget.Nanoseconds()) / float64(max(1, c.runs))
-	t.add(
-		"a sample, in the target",
-		fmt.Sprintf("%.1f us", perRun/1e3),
-		fmt.Sprintf("%.2f %% of a busy thread at %d Hz", perRun*defaultHz/1e7, defaultHz),
-	)
+	t.add("a sample, in the target", fmt.Sprintf("%.1f us", perRun/1e3),
+		fmt.Sprintf("%.2f %% of a busy thread at %d Hz", perRun*defaultHz/1e7, defaultHz))
 	t.add("a sample, in the daemon", each(c.reader), "CPU; naming and the timer included")
 	t.add("a sample, in the unwinder's process", each(c.helper), "CPU")
-	t.add(
-		fmt.Sprintf("both, %d busy threads at %d Hz", busyThreads, defaultHz),
-		scaled(c.reader+c.helper),
-		"of a core, from the rows above",
-	)
-	t.add(
-		"from the start to a running unwinder",
-		fmt.Sprintf("%.0f ms", c.unwinder.Seconds()*1e3),
-		"until then: Python frames and the leaf",
-	)
+	t.add(fmt.Sprintf("both, %d busy threads at %d Hz", busyThreads, defaultHz), scaled(c.reader+c.helper),
+		"of a core, from the rows above")
+	t.add("from the start to a running unwinder", fmt.Sprintf("%.0f ms", c.unwinder.Seconds()*1e3),
+		"until then: Python frames and the leaf")
 	t.add("memory of the unwinder's process", fmt.Sprintf("%d MB", c.memory/1e6), "with one Python known")
 	if n := s.Hits + s.Misses; n > 0 {
-		t.add(
-			"symbols found in the cache",
-			fmt.Sprintf("%.1f %%", 100*float64(s.Hits)/float64(n)),
-			fmt.Sprintf("of %d that were asked for", n),
-		)
+		t.add("symbols found in the cache", fmt.Sprintf("%.1f %%", 100*float64(s.Hits)/float64(n)),
+			fmt.Sprintf("of %d that were asked for", n))
 	}
 }
 

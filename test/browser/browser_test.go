@@ -64,13 +64,8 @@ func write(t *testing.T, path string, rec *recording.Recording) {
 	if err := report.HTML(&out, report.New(rec)); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf(
-		"%-14s %8d events, %7d bytes, made in %v",
-		filepath.Base(path),
-		len(rec.Events),
-		out.Len(),
-		time.Since(began).Round(time.Millisecond),
-	)
+	t.Logf("%-14s %8d events, %7d bytes, made in %v",
+		filepath.Base(path), len(rec.Events), out.Len(), time.Since(began).Round(time.Millisecond))
 	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}

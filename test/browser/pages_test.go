@@ -58,11 +58,8 @@ type program struct {
 func newProgram(c timelinetest.Config) *program {
 	c.Agent, c.Both = true, true
 	p := &program{Sim: timelinetest.New(c)}
-	p.Meta.Sources = append(
-		p.Meta.Sources,
-		recording.Source{Name: "cpu samples", State: "running"},
-		recording.Source{Name: "scheduling", State: "running"},
-	)
+	p.Meta.Sources = append(p.Meta.Sources, recording.Source{Name: "cpu samples", State: "running"},
+		recording.Source{Name: "scheduling", State: "running"})
 	p.Meta.Processes[0].Cmdline = "python infer.py " + nasty
 	p.Meta.Objects = []recording.Object{{PID: recordtest.PID, Inode: 123, Name: "pipe:[123]"}}
 	p.Thread(recordtest.PID, worker, "loader")
@@ -114,16 +111,13 @@ func layers(n int) []timelinetest.Kernel {
 			},
 		)
 	}
-	return append(
-		list,
-		timelinetest.Kernel{
-			Name:   nasty,
-			Handle: 0x99,
-			Grid:   [3]uint32{1, 1, 1},
-			Block:  [3]uint32{32, 1, 1},
-			Dur:    4 * us,
-		},
-	)
+	return append(list, timelinetest.Kernel{
+		Name:   nasty,
+		Handle: 0x99,
+		Grid:   [3]uint32{1, 1, 1},
+		Block:  [3]uint32{32, 1, 1},
+		Dur:    4 * us,
+	})
 }
 
 // pipeline takes batches from a loader that is too slow, computes, and chooses the next token in Python: some causes at
@@ -131,42 +125,23 @@ func layers(n int) []timelinetest.Kernel {
 func pipeline(length uint64, spans []timelinetest.Span) *recording.Recording {
 	p := newProgram(timelinetest.Config{Length: length, Windows: spans})
 	top := recordtest.Python("<module>", "/app/infer.py", 60)
-	get := p.Stack(
-		recordtest.Kernel("pipe_read"),
-		recordtest.Native("read", "libc.so.6"),
+	get := p.Stack(recordtest.Kernel("pipe_read"), recordtest.Native("read", "libc.so.6"),
 		recordtest.Python("Connection._recv", "/usr/lib/python3.12/multiprocessing/connection.py", 395),
-		recordtest.Python("next_batch", "/app/loader.py", 41),
-		top,
-	)
-	tokenize := p.Stack(
-		recordtest.Native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
-		recordtest.Python("tokenize", "/app/tok.py", 12),
-		recordtest.Python("run", "/app/loader.py", 80),
-	)
-	launch := p.Stack(
-		recordtest.Native("cuLaunchKernel", "libcuda.so.1"),
+		recordtest.Python("next_batch", "/app/loader.py", 41), top)
+	tokenize := p.Stack(recordtest.Native("tokenizers::tokenizer::encode", "tokenizers.abi3.so"),
+		recordtest.Python("tokenize", "/app/tok.py", 12), recordtest.Python("run", "/app/loader.py", 80))
+	launch := p.Stack(recordtest.Native("cuLaunchKernel", "libcuda.so.1"),
 		recordtest.Native("at::native::add_kernel", "libtorch_cuda.so"),
 		recordtest.Python("forward", "/usr/lib/python3.12/site-packages/torch/nn/modules/linear.py", 114),
-		recordtest.Python("decode", "/app/infer.py", 31),
-		top,
-	)
-	item := p.Stack(
-		recordtest.Native("cuStreamSynchronize", "libcuda.so.1"),
+		recordtest.Python("decode", "/app/infer.py", 31), top)
+	item := p.Stack(recordtest.Native("cuStreamSynchronize", "libcuda.so.1"),
 		recordtest.Native("at::native::item", "libtorch_cuda.so"),
-		recordtest.Python("decode", "/app/infer.py", 35),
-		top,
-	)
-	choose := p.Stack(
-		recordtest.Native("_PyEval_EvalFrameDefault", "python3.12"),
-		recordtest.Python("top_p", "/app/sampling.py", 48),
-		recordtest.Python(nasty, "/app/infer.py", 36),
-		top,
-	)
-	idle := p.Stack(
-		recordtest.Kernel("futex_wait_queue"),
-		recordtest.Native("pthread_cond_wait", "libc.so.6"),
-		recordtest.Python("run", "/app/loader.py", 70),
-	)
+		recordtest.Python("decode", "/app/infer.py", 35), top)
+	choose := p.Stack(recordtest.Native("_PyEval_EvalFrameDefault", "python3.12"),
+		recordtest.Python("top_p", "/app/sampling.py", 48), recordtest.Python(nasty, "/app/infer.py", 36),
+		top)
+	idle := p.Stack(recordtest.Kernel("futex_wait_queue"),
+		recordtest.Native("pthread_cond_wait", "libc.so.6"), recordtest.Python("run", "/app/loader.py", 70))
 	for range length / (16_500 * us) {
 		p.leader.Then(func(t *timelinetest.Thread) {
 			p.Off(

@@ -45,16 +45,13 @@ func start(t *testing.T) *runtime {
 	}
 	r := &runtime{t: t, dir: t.TempDir()}
 	r.socket = filepath.Join(r.dir, "containerd.sock")
-	r.write(
-		"config.toml",
-		fmt.Sprintf(
-			"version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\n"+
-				"address = %q\n",
-			filepath.Join(r.dir, "root"),
-			filepath.Join(r.dir, "state"),
-			r.socket,
-		),
-	)
+	r.write("config.toml", fmt.Sprintf(
+		"version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\n"+
+			"address = %q\n",
+		filepath.Join(r.dir, "root"),
+		filepath.Join(r.dir, "state"),
+		r.socket,
+	))
 	log, err := os.Create(filepath.Join(r.dir, "containerd.log"))
 	if err != nil {
 		t.Fatal(err)
@@ -169,17 +166,8 @@ func (r *runtime) run(id, root string, s spec) int {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	cmd := exec.Command(
-		"ctr",
-		"--address",
-		r.socket,
-		"run",
-		"--rm",
-		"--rootfs",
-		"--config",
-		r.write(id+".json", string(text)),
-		id,
-	)
+	cmd := exec.Command("ctr", "--address", r.socket, "run", "--rm", "--rootfs", "--config",
+		r.write(id+".json", string(text)), id)
 	log, err := os.Create(filepath.Join(r.dir, id+".log"))
 	if err != nil {
 		r.t.Fatal(err)

@@ -166,18 +166,9 @@ func (f *flags) one(t *testing.T, j *job, observe func(*testing.T, *scenario) ob
 			100*v.Idle/v.Covered,
 		)
 	}
-	t.Logf(
-		"%s: truly %s %s, found %s %s (%s), GPU idle %.1f%%, seen %.1f%% %s",
-		s.name,
-		or(v.Planted, "none"),
-		ms(v.True),
-		or(v.Found, "none"),
-		ms(v.Cost),
-		v.Class,
-		100*v.Idle/max(1, v.Covered),
-		100*v.Seen/max(1, v.Covered),
-		v.mark(),
-	)
+	t.Logf("%s: truly %s %s, found %s %s (%s), GPU idle %.1f%%, seen %.1f%% %s",
+		s.name, or(v.Planted, "none"), ms(v.True), or(v.Found, "none"), ms(v.Cost), v.Class,
+		100*v.Idle/max(1, v.Covered), 100*v.Seen/max(1, v.Covered), v.mark())
 	for _, note := range v.Notes {
 		t.Log("    " + note)
 	}
@@ -192,12 +183,8 @@ func finish(t *testing.T, all []*verdict, asked int) {
 	fmt.Print(tables(all, asked))
 	s := scoreOf(all)
 	if float64(s.right) < goal*float64(s.all) {
-		t.Errorf(
-			"the dearest cause is right in %d of %d scenarios, which is less than %.0f%%",
-			s.right,
-			s.all,
-			100*goal,
-		)
+		t.Errorf("the dearest cause is right in %d of %d scenarios, which is less than %.0f%%",
+			s.right, s.all, 100*goal)
 	}
 	if s.accused > 0 {
 		t.Errorf("%d healthy programs are accused of something", s.accused)

@@ -121,17 +121,8 @@ func whatIfDocument(all []*predicted, asked int) string {
 			}
 		}
 		n := len(g.rows)
-		fmt.Fprintf(
-			&b,
-			"| %s | %s | %d/%d | %d/%d | %s |\n",
-			g.name,
-			span(measured),
-			near,
-			n,
-			inside,
-			n,
-			errorText(off),
-		)
+		fmt.Fprintf(&b, "| %s | %s | %d/%d | %d/%d | %s |\n",
+			g.name, span(measured), near, n, inside, n, errorText(off))
 	}
 	s := predictedScore(all)
 	fmt.Fprintf(
@@ -151,20 +142,9 @@ func whatIfDocument(all []*predicted, asked int) string {
 				"|--:|---|---|--:|--:|--:|--:|--:|\n",
 		)
 		for _, v := range wrong {
-			fmt.Fprintf(
-				&b,
-				"| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% |\n",
-				v.number,
-				v.scenario.name,
-				v.Plan,
-				v.Speedup,
-				v.Low,
-				v.High,
-				v.Measured,
-				v.Least,
-				v.Most,
-				100*v.off(),
-			)
+			fmt.Fprintf(&b, "| %d | %s | %s | %.2f | %.2f to %.2f | %.2f | %.2f to %.2f | %+.1f%% |\n",
+				v.number, v.scenario.name, v.Plan, v.Speedup, v.Low, v.High, v.Measured, v.Least, v.Most,
+				100*v.off())
 		}
 	}
 	return b.String() + missing(len(all), asked)
@@ -181,11 +161,8 @@ func groupBy[T any](all []T, name func(T) string) []tableGroup[T] {
 	var out []tableGroup[T]
 	for _, row := range all {
 		n := name(row)
-		i, ok := slices.BinarySearchFunc(
-			out,
-			n,
-			func(g tableGroup[T], n string) int { return strings.Compare(g.name, n) },
-		)
+		i, ok := slices.BinarySearchFunc(out, n,
+			func(g tableGroup[T], n string) int { return strings.Compare(g.name, n) })
 		if !ok {
 			out = slices.Insert(out, i, tableGroup[T]{name: n})
 		}

@@ -97,10 +97,8 @@ func coveredOf(s *scenario, w *gap.Walk, t *timeline.Timeline) timeline.Spans {
 
 // plant notes which cause truly costs most.
 func (v *verdict) plant(costs map[string]float64) {
-	byCost := slices.SortedFunc(
-		maps.Keys(costs),
-		func(a, b string) int { return cmp.Or(cmp.Compare(costs[b], costs[a]), cmp.Compare(a, b)) },
-	)
+	byCost := slices.SortedFunc(maps.Keys(costs),
+		func(a, b string) int { return cmp.Or(cmp.Compare(costs[b], costs[a]), cmp.Compare(a, b)) })
 	if v.scenario.want == "" || len(byCost) == 0 {
 		return
 	}
@@ -182,11 +180,8 @@ func (v *verdict) cross(phases []phase, w *gap.Walk) {
 		if called[p.Cause] == nil {
 			called[p.Cause] = map[string]float64{}
 		}
-		first, _ := slices.BinarySearchFunc(
-			steps,
-			p.Span.From,
-			func(s gap.Step, from uint64) int { return cmp.Compare(s.To, from) },
-		)
+		first, _ := slices.BinarySearchFunc(steps, p.Span.From,
+			func(s gap.Step, from uint64) int { return cmp.Compare(s.To, from) })
 		for _, s := range steps[first:] {
 			if s.From >= p.Span.To {
 				break

@@ -58,15 +58,12 @@ func parsePlan(b []byte) []phase {
 			continue // not written to its end
 		}
 		name, _, _ := bytes.Cut(b[causeAt:planSize], []byte{0})
-		out = append(
-			out,
-			phase{
-				timeline.Span{From: le.Uint64(b[8:]), To: le.Uint64(b[16:])},
-				le.Uint32(b),
-				le.Uint64(b[24:]),
-				string(name),
-			},
-		)
+		out = append(out, phase{
+			timeline.Span{From: le.Uint64(b[8:]), To: le.Uint64(b[16:])},
+			le.Uint32(b),
+			le.Uint64(b[24:]),
+			string(name),
+		})
 	}
 	return out
 }

@@ -254,10 +254,8 @@ func (b *bench) disturb(t *testing.T, l *lane, s *scenario, v *cudasim.Victim) (
 // joined reports whether the agent records in pid.
 func joined(rec *recording.Recording, pid int) bool {
 	return rec.Meta.GPU != nil &&
-		slices.ContainsFunc(
-			rec.Meta.GPU.Agents,
-			func(a recording.Agent) bool { return int(a.PID) == pid && a.State == "running" },
-		)
+		slices.ContainsFunc(rec.Meta.GPU.Agents,
+			func(a recording.Agent) bool { return int(a.PID) == pid && a.State == "running" })
 }
 
 // save keeps an observation in a folder, so that it can be judged again.

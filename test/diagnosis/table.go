@@ -36,19 +36,9 @@ func table(all []*verdict) string {
 				off = fmt.Sprintf("%+.1f%%", 100*(v.Cost/v.True-1))
 			}
 		}
-		fmt.Fprintf(
-			&b,
-			"| %d | %s | %.1f%% | %s | %s | %s | %s | %s | %s |\n",
-			v.number,
-			v.scenario.name,
-			100*v.Idle/max(1, v.Covered),
-			or(v.Planted, "none"),
-			truly,
-			or(v.Found, string(v.Class)),
-			says,
-			off,
-			v.mark(),
-		)
+		fmt.Fprintf(&b, "| %d | %s | %.1f%% | %s | %s | %s | %s | %s | %s |\n",
+			v.number, v.scenario.name, 100*v.Idle/max(1, v.Covered), or(v.Planted, "none"), truly,
+			or(v.Found, string(v.Class)), says, off, v.mark())
 	}
 	return b.String()
 }
@@ -84,13 +74,8 @@ func confusion(all []*verdict) string {
 	columns := slices.Sorted(maps.Keys(found))
 	var b strings.Builder
 	b.WriteString(
-		"| planted \\ found | " + strings.Join(
-			columns,
-			" | ",
-		) + " |\n|---|" + strings.Repeat(
-			"--:|",
-			len(columns),
-		) + "\n",
+		"| planted \\ found | " + strings.Join(columns,
+			" | ") + " |\n|---|" + strings.Repeat("--:|", len(columns)) + "\n",
 	)
 	for _, p := range slices.Sorted(maps.Keys(planted)) {
 		b.WriteString("| " + p)

@@ -63,22 +63,16 @@ func twins() map[string]twin {
 func cpuTwins() map[string]twin {
 	return map[string]twin{
 		"native work": fix(step+"native 1000", "faster", "native-work=3"),
-		"native work, unlike kernels": fix(
-			"kernels 3 attn_us400; kernels 40 gemm_us10; pack 4000; wait",
-			"without",
-			"native-work",
-		),
+		"native work, unlike kernels": fix("kernels 3 attn_us400; kernels 40 gemm_us10; pack 4000; wait",
+			"without", "native-work"),
 		"native work, windows":   fix(step+"native 1500", "faster", "build_batch=2"),
 		"tokenizer":              fix("kernels 20 gemm_us50; tokenize 3000; wait", "overlap", "tokenize*"),
 		"image decoding":         fix(step+"decode 2500; resize 300", "faster", "resize_bilinear=5"),
 		"native over memory":     fix("kernels 20 gemvx_us50; wait; native 1000", "faster", "native-work=3"),
 		"two threads in step":    fix(step+"native 2000\n"+step+"native 2000", "faster", "native-work=2"),
 		"two threads that sleep": fix(step+"sleep 3000\n"+step+"sleep 3000", "faster", "sleep=2"),
-		"two processes that tokenize": fix(
-			step+"tokenize 3000\nprocess "+step+"tokenize 3000",
-			"faster",
-			"preprocessing=2",
-		),
+		"two processes that tokenize": fix(step+"tokenize 3000\nprocess "+step+"tokenize 3000", "faster",
+			"preprocessing=2"),
 		"two processes that wait": fix(step+"sleep 3000\nprocess "+step+"sleep 3000", "faster", "sleep=2"),
 	}
 }
@@ -95,11 +89,8 @@ func deviceTwins() map[string]twin {
 		"synchronous upload":            fix("ahead 24M; kernels 10 gemm_us50; wait", "without", "sync-copy"),
 		"synchronous download":          fix("ahead 24M 1; kernels 10 gemm_us50; wait", "without", "sync-copy"),
 		"upload not overlapped":         fix("ahead 48M; kernels 40 gemm_us100; lag", "without", "copy-not-overlapped"),
-		"copies beyond all": fix(
-			"ahead 96M; ahead 64M 1; kernels 10 gemm_us100; lag",
-			"without",
-			"copy-bound",
-		),
+		"copies beyond all": fix("ahead 96M; ahead 64M 1; kernels 10 gemm_us100; lag", "without",
+			"copy-bound"),
 		"allocation":          fix(step, "without", "allocation"),
 		"allocation, runtime": fix(step+"ralloc 1 1M", "faster", "allocation=2"),
 		"pinning":             fix(step, "without", "allocation"),
@@ -181,13 +172,8 @@ func pairTwins() map[string]twin {
 	return map[string]twin{
 		"tokenizer over sleep": fix(step+"tokenize 1000", "faster", "tokenize_batch=4", "without", "sleep"),
 		"sleep over tokenizer": fix(step+"tokenize 1500", "without", "sleep"),
-		"native over answer": fix(
-			step+"native 3000; ask {answer} 1000",
-			"faster",
-			"native-work=2",
-			"faster",
-			"network=2",
-		),
+		"native over answer": fix(step+"native 3000; ask {answer} 1000", "faster", "native-work=2", "faster",
+			"network=2"),
 		"answer over native":     fix(step+"native 2000; ask {answer} 2000", "faster", "network=3"),
 		"worker over native":     fix(step+"loader 5000; native 1500", "without", "worker").workers(1),
 		"mutex over allocation":  fix(step+"lock 5000", "without", "allocation"),
@@ -206,11 +192,8 @@ func pairTwins() map[string]twin {
 
 func mixedTwins() map[string]twin {
 	return map[string]twin{
-		"handlers under the GIL": fix(
-			"kernels 20 gemm_us50; gwait; phandlers 1500 4; python 500",
-			"without",
-			"worker",
-		).workers(4),
+		"handlers under the GIL": fix("kernels 20 gemm_us50; gwait; phandlers 1500 4; python 500", "without",
+			"worker").workers(4),
 		"two threads that tokenize under the GIL": fix(
 			"kernels 20 gemm_us50; gwait; pytokenize 1000\nkernels 20 gemm_us50; gwait; pytokenize 1000",
 			"faster",
@@ -223,11 +206,8 @@ func mixedTwins() map[string]twin {
 		"graph and allocation":            fix("graph 40 gemm_us25; wait", "without", "allocation"),
 		"noisy neighbours of Python":      fix("cpu {cpu}; "+step+"python 2000", "without", "no-cpu").quiet(),
 		"loader over native":              fix(step+"loader 2000; pack 3000", "faster", "build_batch=5.5"),
-		"server that is asked at once": fix(
-			"serve; tokenize 1000; kernels 20 gemm_us50; wait",
-			"faster",
-			"tokenize*=3",
-		),
+		"server that is asked at once": fix("serve; tokenize 1000; kernels 20 gemm_us50; wait", "faster",
+			"tokenize*=3"),
 		"Python over upload": fix("copyin 12M; kernels 10 gemm_us50; wait; python 2000", "faster", "sample_token=3"),
 	}
 }

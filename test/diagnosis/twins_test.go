@@ -34,13 +34,8 @@ func TestWhatIf(t *testing.T) {
 		r.bench.longer = 2       // 3 s of a CPU that is slower for some tenths of a second at a time are off by 4%
 	}
 	jobs := f.jobs(func(s *scenario) bool { _, ok := twinOf(s); return ok })
-	all := sweep(
-		t,
-		lanes,
-		jobs,
-		r.predict,
-		func(all []*predicted) { f.document(t, whatIfSection, whatIfDocument(all, len(jobs))) },
-	)
+	all := sweep(t, lanes, jobs, r.predict,
+		func(all []*predicted) { f.document(t, whatIfSection, whatIfDocument(all, len(jobs))) })
 	if len(all) == 0 {
 		return
 	}
@@ -161,11 +156,8 @@ func (r *runner) measure(t *testing.T, l *lane, s *scenario, tw *twin) (observat
 		if m.usual() || len(list) == mostTries || r.spare.Add(-1) < 0 {
 			return observation{list[m.taken()], &truth{}}, m
 		}
-		t.Logf(
-			"%s: a recording at %.0f%% of the pace of the turns beside it is made again",
-			s.name,
-			100*m.pace(len(list)-1),
-		)
+		t.Logf("%s: a recording at %.0f%% of the pace of the turns beside it is made again",
+			s.name, 100*m.pace(len(list)-1))
 	}
 }
 

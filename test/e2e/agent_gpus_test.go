@@ -28,10 +28,8 @@ func severalGPUs(t *testing.T, n int) *cudasim.Victim {
 	if text, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("compile testdata/gpus.c: %v\n%s", err, text)
 	}
-	return cudasim.Start(
-		t,
-		cudasim.Options{Program: []string{program}, Env: []string{fmt.Sprintf("CUDASIM_DEVICES=%d", n)}},
-	)
+	return cudasim.Start(t,
+		cudasim.Options{Program: []string{program}, Env: []string{fmt.Sprintf("CUDASIM_DEVICES=%d", n)}})
 }
 
 // deviceOf is the device of an activity: the low byte of Func.
@@ -48,17 +46,11 @@ func TestEachGPUHasItsOwn(t *testing.T) {
 	rec := d.waitKernels(v.PID, "counted", 500)
 	truth := v.Truth()
 	whole(t, rec)
-	windows := slices.DeleteFunc(
-		slices.Clone(rec.Meta.GPU.Windows),
-		func(w recording.GPUWindow) bool { return !w.Activity },
-	)
+	windows := slices.DeleteFunc(slices.Clone(rec.Meta.GPU.Windows),
+		func(w recording.GPUWindow) bool { return !w.Activity })
 	if len(windows) != 1 || len(rec.Meta.GPU.Devices) != gpus {
-		t.Fatalf(
-			"%d windows and %d devices, want one open window and %d devices",
-			len(windows),
-			len(rec.Meta.GPU.Devices),
-			gpus,
-		)
+		t.Fatalf("%d windows and %d devices, want one open window and %d devices",
+			len(windows), len(rec.Meta.GPU.Devices), gpus)
 	}
 	m := report.New(rec)
 	contexts := map[uint32]uint16{}
@@ -94,10 +86,8 @@ func onDevice(truth *cudasim.Truth, device uint32, w recording.GPUWindow) []ran 
 // kernelsOn returns the kernels that are seen on a device, and notes their context.
 func kernelsOn(rec *recording.Recording, device uint32, contexts map[uint32]uint16) []ran {
 	only := *rec
-	only.Events = slices.DeleteFunc(
-		slices.Clone(rec.Events),
-		func(e event.Event) bool { return e.Kind == event.Kernel && deviceOf(&e) != device },
-	)
+	only.Events = slices.DeleteFunc(slices.Clone(rec.Events),
+		func(e event.Event) bool { return e.Kind == event.Kernel && deviceOf(&e) != device })
 	for i := range only.Events {
 		if e := &only.Events[i]; e.Kind == event.Kernel {
 			contexts[device] = e.Func >> 8
@@ -137,11 +127,9 @@ func children(t *testing.T, first, second string) (*cudasim.Victim, []int) {
 		first,
 		second,
 	) // a shell gives those behind no standard input of its own
-	v := cudasim.Start(
-		t,
+	v := cudasim.Start(t,
 		cudasim.Options{Program: []string{"sh", "-c", line, cudasim.Build(t).Victim}, NoReady: true},
-		"until { launch 5 kernel=counted_us50; sync; sleep 2ms }",
-	)
+		"until { launch 5 kernel=counted_us50; sync; sleep 2ms }")
 	v.WaitLine("ready")
 	v.WaitLine("ready")
 	var pids []int

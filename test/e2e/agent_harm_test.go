@@ -76,13 +76,8 @@ func TestAgentComesAndGoes(t *testing.T) {
 	if late.Grew(early, n) {
 		t.Errorf("from the 10th to the %dth cycle the target grew from %+v to %+v", n, early, late)
 	}
-	t.Logf(
-		"%d cycles, %d windows; the target held %+v after the 10th cycle, %+v after the last",
-		n,
-		windows,
-		early,
-		late,
-	)
+	t.Logf("%d cycles, %d windows; the target held %+v after the 10th cycle, %+v after the last",
+		n, windows, early, late)
 	unharmed(t, v)
 }
 
@@ -180,11 +175,8 @@ func killOnce(t *testing.T, v *cudasim.Victim, dice *rand.Rand) (there bool, too
 			return !strings.ContainsAny(state, "tTZX") && tracer == 0
 		})
 	}
-	waitFor(
-		t,
-		"the agent to be gone",
-		func() bool { return agentThreads(v.PID) == 0 && agentFiles(v.PID) == waitingFiles(v.PID) },
-	)
+	waitFor(t, "the agent to be gone",
+		func() bool { return agentThreads(v.PID) == 0 && agentFiles(v.PID) == waitingFiles(v.PID) })
 	if n := waitingFiles(v.PID); n > 1 { // between the two stops of an attach; the next one uses it
 		t.Errorf("%d files of agents that never came are open", n)
 	}
@@ -250,13 +242,10 @@ func TestExitWhileTheAgentComes(t *testing.T) {
 // window is opened: that is seen beforehand, and said. The simulated target dies of a finalize, as the real one does.
 func TestThreadsThatLaunchGraphs(t *testing.T) {
 	t.Parallel()
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Level: "counts"},
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"},
 		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
 		"thread 3 nowait { repeat 1000000 { graph-launch stream=1; ssync stream=1; sleep 1ms } }",
-		"until { launch 5 kernel=k_us1; sync; sleep 1ms }",
-	)
+		"until { launch 5 kernel=k_us1; sync; sleep 1ms }")
 	d := startDaemon(t, v.PID, inWindows("20ms", "60ms")...)
 	a := d.waitAgent(v.PID, "refused")
 	if len(closedWindows(d.fetch(v.PID), v.PID)) != 0 || a.Slower != "" ||
@@ -298,13 +287,11 @@ func TestThreadThatRarelyLaunchesGraphs(t *testing.T) {
 func TestThreadsThatLaunchOneGraph(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
-	v := cudasim.Start(
-		t,
+	v := cudasim.Start(t,
 		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}},
 		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
 		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
-		"until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 1ms }",
-	)
+		"until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 1ms }")
 	d := startDaemon(t, v.PID, inWindows("20ms", "60ms", "--overhead-budget", "0")...)
 	if a := d.waitAgent(v.PID, "refused"); a.Slower != "" || !strings.Contains(a.Detail, "launch CUDA graphs") {
 		t.Errorf("the agent is %+v, want one that says why, and nothing that stays", a)

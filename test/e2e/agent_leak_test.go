@@ -14,11 +14,8 @@ import (
 func TestWindowsThatLeaveMemoryEnd(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Env: []string{"CUDASIM_CUPTI_LEAK_BYTES=16000000"}},
-		"until { launch 20 kernel=k_us5; sync; sleep 1ms }",
-	)
+	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_LEAK_BYTES=16000000"}},
+		"until { launch 20 kernel=k_us5; sync; sleep 1ms }")
 	d := startDaemon(t, v.PID, inWindows("60ms", "1s", "--overhead-budget", "0")...)
 	for end := time.Now().Add(3 * testTimeout); agentIn(d.fetch(v.PID), v.PID).State != "dormant"; sleep(100) {
 		if time.Now().After(end) {

@@ -220,17 +220,9 @@ func profilesItself(t *testing.T) bool {
 func TestAgentInAForkedChild(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
-	v := cudasim.Start(
-		t,
-		cudasim.Options{},
-		busy,
-		"launch 300 kernel=counted_us2",
-		"fork { until 3s { launch 2 kernel=child_us1; sync; sleep 1ms } }",
-		"launch 300 kernel=counted_us3",
-		"sync",
-		"print done",
-		busy,
-	)
+	v := cudasim.Start(t, cudasim.Options{}, busy, "launch 300 kernel=counted_us2",
+		"fork { until 3s { launch 2 kernel=child_us1; sync; sleep 1ms } }", "launch 300 kernel=counted_us3",
+		"sync", "print done", busy)
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	a := d.waitOpen(v.PID)
 	v.Go()
@@ -268,18 +260,8 @@ func TestAgentInAForkedChild(t *testing.T) {
 // TestAgentInAProcessThatLoadsCUDALater waits with its attach until there is something to attach to.
 func TestAgentInAProcessThatLoadsCUDALater(t *testing.T) {
 	t.Parallel()
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Args: []string{"--late"}, NoReady: true},
-		"print up",
-		"wait",
-		"dlopen-now",
-		busy,
-		"launch 400 kernel=counted_us2",
-		"sync",
-		"print done",
-		busy,
-	)
+	v := cudasim.Start(t, cudasim.Options{Args: []string{"--late"}, NoReady: true}, "print up", "wait",
+		"dlopen-now", busy, "launch 400 kernel=counted_us2", "sync", "print done", busy)
 	v.WaitLine("up")
 	d := startDaemon(t, v.PID, "--gpu", "continuous")
 	v.Go()

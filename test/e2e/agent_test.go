@@ -94,13 +94,8 @@ func equalKernels(t *testing.T, got, want []ran) {
 		}
 	}
 	if otherThreads+missing > 0 {
-		t.Errorf(
-			"%d kernels seen, %d ran; %d of them differ, %d are missing",
-			len(got),
-			len(want),
-			otherThreads,
-			missing,
-		)
+		t.Errorf("%d kernels seen, %d ran; %d of them differ, %d are missing",
+			len(got), len(want), otherThreads, missing)
 	}
 }
 
@@ -125,16 +120,8 @@ func launchesOf(t *testing.T, rec *recording.Recording, truth *cudasim.Truth, ke
 			unknown++
 		case e.TID != c.TID || e.TS < c.Enter || e.End() > c.Exit:
 			if wrong++; wrong == 1 {
-				t.Errorf(
-					"%s: its launch is seen in thread %d at %d to %d, truly in %d from %d to %d",
-					k.name,
-					e.TID,
-					e.TS,
-					e.End(),
-					c.TID,
-					c.Enter,
-					c.Exit,
-				)
+				t.Errorf("%s: its launch is seen in thread %d at %d to %d, truly in %d from %d to %d",
+					k.name, e.TID, e.TS, e.End(), c.TID, c.Enter, c.Exit)
 			}
 		}
 	}

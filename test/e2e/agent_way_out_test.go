@@ -65,12 +65,9 @@ func TestASynchronizeComesBackLater(t *testing.T) {
 // all kernels are seen.
 func TestManyThreadsAreNotHeldUp(t *testing.T) {
 	needs.Long(t)
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
+	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_LOCK=1", "CUDASIM_KERNEL_SLOTS=8"}},
 		"stream-new nonblocking",
-		"thread 4 { repeat 1000000 { launch 3 kernel=counted_us5 stream=1; ssync stream=1; sleep 300us } }",
-	)
+		"thread 4 { repeat 1000000 { launch 3 kernel=counted_us5 stream=1; ssync stream=1; sleep 300us } }")
 	d := startDaemon(t, v.PID, "--gpu", "continuous", "--trace-size-mb", "400")
 	d.waitAgent(v.PID, "running")
 	var rec *recording.Recording
@@ -152,11 +149,8 @@ func TestASlowFirstEnableHoldsNobody(t *testing.T) {
 func TestRecordsThatCUPTIDropsAreCounted(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}},
-		"until { launch 100 kernel=counted_us1; sync; sleep 5ms }",
-	)
+	v := cudasim.Start(t, cudasim.Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}},
+		"until { launch 100 kernel=counted_us1; sync; sleep 5ms }")
 	d := startDaemon(t, v.PID, inWindows("100ms", "300ms")...)
 	d.waitAgent(v.PID, "running")
 	rec := d.waitWindows(v.PID, 2)

@@ -141,16 +141,8 @@ func compareCall(t *testing.T, want cudasim.Call, got observed, next uint64) {
 	switch got.Group {
 	case cuda.Launch:
 		if got.Grid != want.Grid || got.Block != want.Block || got.Shared != want.Shared {
-			t.Errorf(
-				"%s: grid %v block %v shared %d, truly %v %v %d",
-				want.Name,
-				got.Grid,
-				got.Block,
-				got.Shared,
-				want.Grid,
-				want.Block,
-				want.Shared,
-			)
+			t.Errorf("%s: grid %v block %v shared %d, truly %v %v %d",
+				want.Name, got.Grid, got.Block, got.Shared, want.Grid, want.Block, want.Shared)
 		}
 	case cuda.Copy, cuda.Set, cuda.Alloc:
 		if want.Bytes != 0 && got.Bytes != want.Bytes {
@@ -162,15 +154,8 @@ func compareCall(t *testing.T, want cudasim.Call, got observed, next uint64) {
 	}
 	// The probes stand around the call, and before whatever the thread does next.
 	if got.from > want.Enter || got.until < want.Exit || got.until > next {
-		t.Errorf(
-			"%s: seen from %d to %d, truly %d to %d, the next at %d",
-			want.Name,
-			got.from,
-			got.until,
-			want.Enter,
-			want.Exit,
-			next,
-		)
+		t.Errorf("%s: seen from %d to %d, truly %d to %d, the next at %d",
+			want.Name, got.from, got.until, want.Enter, want.Exit, next)
 	}
 	if got.Result != want.Result {
 		t.Errorf("%s: returned %d, truly %d", want.Name, got.Result, want.Result)

@@ -124,11 +124,8 @@ func startRanks(t *testing.T, ranks int, args []string, env ...string) (*cudasim
 	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
 	v := cudasim.Start(t, cudasim.Options{
 		Program: append([]string{program}, args...),
-		Env: append(
-			env,
-			"CUDASIM_DEVICES="+fmt.Sprint(ranks),
-			"CUDASIM_NCCL_MEET="+filepath.Join(t.TempDir(), "meet"),
-		),
+		Env: append(env, "CUDASIM_DEVICES="+fmt.Sprint(ranks),
+			"CUDASIM_NCCL_MEET="+filepath.Join(t.TempDir(), "meet")),
 	})
 	d := startDaemon(t, v.PID, "--gpu", "continuous", "--overhead-budget", "0")
 	if what := args[len(args)-1]; args[0] == "all" && what != "hang" { // which would keep its CPU
@@ -181,14 +178,8 @@ func TestStraggler(t *testing.T) {
 			t.Errorf("%s: the evidence lacks %q: %s", what, reason[what], said)
 		}
 		if f := &r.Diagnosis.Findings[0]; f.Cause != "straggler" || int(f.PID) != pids[late] {
-			t.Errorf(
-				"%s: the first finding is %s of %d (%q), want the straggler %d",
-				what,
-				f.Cause,
-				f.PID,
-				f.Title,
-				pids[late],
-			)
+			t.Errorf("%s: the first finding is %s of %d (%q), want the straggler %d",
+				what, f.Cause, f.PID, f.Title, pids[late])
 		}
 		v.Go()
 		v.Finish()

@@ -144,12 +144,8 @@ func recordedAll(t *testing.T, rec *recording.Recording, pid int, truth *cudasim
 	if covered < 2_000_000_000 || compared < 1000 { // windows alone would be a tenth of the time
 		t.Errorf("GPU activity was recorded for %d ns of 3 s, %d kernels", covered, compared)
 	}
-	t.Logf(
-		"%d kernels in %.2f s of GPU activity; the recording has %.2f s",
-		compared,
-		float64(covered)/1e9,
-		float64(rec.Meta.To-rec.Meta.From)/1e9,
-	)
+	t.Logf("%d kernels in %.2f s of GPU activity; the recording has %.2f s",
+		compared, float64(covered)/1e9, float64(rec.Meta.To-rec.Meta.From)/1e9)
 }
 
 // looks holds what the recording says of itself against it. kernels are all that it has a record of: a window ends when

@@ -132,14 +132,9 @@ func TestDiscoveryOfATree(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	word := nonce()
 	d := discover(t, word)
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Lib: "driver", NoReady: true, Args: []string{"--late"}},
-		"print "+word,
-		"fork nowait { dlopen-now; launch 5; sleep 10s }",
-		"fork nowait { dlopen-now; launch 5; sleep 10s }",
-		"wait",
-	)
+	v := cudasim.Start(t, cudasim.Options{Lib: "driver", NoReady: true, Args: []string{"--late"}},
+		"print "+word, "fork nowait { dlopen-now; launch 5; sleep 10s }",
+		"fork nowait { dlopen-now; launch 5; sleep 10s }", "wait")
 	d.waitState(v.PID, api.Watching)
 	waitFor(t, "the server and its two workers", func() bool { return len(d.target(v.PID).Processes) == 3 })
 	if s := d.status().Discovery; s == nil || s.Watched != 1 {
@@ -196,12 +191,7 @@ func TestDiscoveryAcrossNamespaces(t *testing.T) {
 		return found != nil
 	})
 	if found.NSPID == 0 || int(found.PID) == v.PID || found.Comm != "victim" {
-		t.Errorf(
-			"target %d (%d inside) called %s: want the program, not unshare (%d)",
-			found.PID,
-			found.NSPID,
-			found.Comm,
-			v.PID,
-		)
+		t.Errorf("target %d (%d inside) called %s: want the program, not unshare (%d)",
+			found.PID, found.NSPID, found.Comm, v.PID)
 	}
 }

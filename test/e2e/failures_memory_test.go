@@ -129,16 +129,8 @@ func TestFailureDaemonOutOfMemory(t *testing.T) {
 	d.waitLog("ready")
 
 	folder := filepath.Join(dir, "t.isc")
-	record := exec.Command(
-		program(t, "inferscope"),
-		"--socket",
-		d.socket,
-		"record",
-		"--pid",
-		fmt.Sprint(v.PID),
-		"-o",
-		folder,
-	)
+	record := exec.Command(program(t, "inferscope"), "--socket", d.socket, "record", "--pid",
+		fmt.Sprint(v.PID), "-o", folder)
 	said := &output{}
 	record.Stderr = said
 	if err := record.Start(); err != nil {
@@ -178,21 +170,11 @@ func TestFailureFullDisk(t *testing.T) {
 		t.Skipf("needs a file system of its own: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Lib: "driver", Level: "off"},
-		"until { repeat 100 { launch 20; sync; sleep 100us } }",
-	)
+	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "off"},
+		"until { repeat 100 { launch 20; sync; sleep 100us } }")
 	d := startDaemon(t, v.PID, probesOnly...)
-	_, complaint, code := d.inferscope(
-		"record",
-		"--pid",
-		fmt.Sprint(v.PID),
-		"--for",
-		"4s",
-		"-o",
-		filepath.Join(dir, "t.isc"),
-	)
+	_, complaint, code := d.inferscope("record", "--pid", fmt.Sprint(v.PID), "--for", "4s", "-o",
+		filepath.Join(dir, "t.isc"))
 	if code != int(clierror.General) || !strings.Contains(complaint, "no space left on device") {
 		t.Errorf("record: %d %s", code, complaint)
 	}

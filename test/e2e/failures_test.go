@@ -73,14 +73,8 @@ func TestFailureCUPTIMissing(t *testing.T) {
 	p := cudasim.Build(t)
 	r := newRunner(t, "LD_LIBRARY_PATH="+filepath.Dir(p.Libcuda(cudasim.Shape580)))
 	f := r.run("--report", "r.json", "--", p.Victim, "repeat 1500 { launch 10 kernel=gemm_us50; sync; sleep 2ms }")
-	f.says(
-		t,
-		0,
-		"wrote r.json",
-		"warning: the agent of a process cannot record",
-		"no libcupti was found",
-		"--cupti PATH",
-	)
+	f.says(t, 0, "wrote r.json", "warning: the agent of a process cannot record",
+		"no libcupti was found", "--cupti PATH")
 	m := f.model(t, "r.json")
 	if d := doubt(t, &m, loss.AgentRefused); !strings.Contains(strings.Join(d.Details, " "), "no libcupti was found") ||
 		!strings.Contains(strings.Join(d.Details, " "), "--cupti PATH") {

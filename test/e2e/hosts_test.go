@@ -24,10 +24,8 @@ func onHost(rec *recording.Recording, pids []uint32, ahead int64) *recording.Rec
 	m := &out.Meta
 	m.Target, m.From, m.To = pids[0], m.From+uint64(ahead), m.To+uint64(ahead)
 	foreign := func(pid uint32) bool { return !slices.Contains(pids, pid) }
-	m.Processes = slices.DeleteFunc(
-		slices.Clone(m.Processes),
-		func(p recording.Process) bool { return foreign(p.PID) },
-	)
+	m.Processes = slices.DeleteFunc(slices.Clone(m.Processes),
+		func(p recording.Process) bool { return foreign(p.PID) })
 	for i := range m.Processes {
 		p := &m.Processes[i]
 		p.Born += uint64(ahead)
@@ -41,10 +39,8 @@ func onHost(rec *recording.Recording, pids []uint32, ahead int64) *recording.Rec
 	gpu.Agents = slices.DeleteFunc(slices.Clone(gpu.Agents), func(a recording.Agent) bool { return foreign(a.PID) })
 	gpu.Devices = slices.DeleteFunc(slices.Clone(gpu.Devices), func(d recording.Device) bool { return foreign(d.PID) })
 	gpu.Streams = slices.DeleteFunc(slices.Clone(gpu.Streams), func(s recording.Stream) bool { return foreign(s.PID) })
-	gpu.Windows = slices.DeleteFunc(
-		slices.Clone(gpu.Windows),
-		func(w recording.GPUWindow) bool { return foreign(w.PID) },
-	)
+	gpu.Windows = slices.DeleteFunc(slices.Clone(gpu.Windows),
+		func(w recording.GPUWindow) bool { return foreign(w.PID) })
 	for i := range gpu.Windows {
 		gpu.Windows[i].From += uint64(ahead)
 		gpu.Windows[i].To += uint64(ahead)

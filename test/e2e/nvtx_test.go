@@ -128,10 +128,7 @@ func TestRunNVTX(t *testing.T) {
 	p := cudasim.Build(t)
 	r := newRunner(t)
 	program, cupti := filepath.Join(r.dir, "env/bin/victim"),
-		filepath.Join(
-			r.dir,
-			"env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13",
-		)
+		filepath.Join(r.dir, "env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13")
 	for from, to := range map[string]string{p.Victim: program, filepath.Join(p.Sim, "libcupti.so.13"): cupti} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(from, to)); err != nil {
 			t.Fatal(err)

@@ -33,25 +33,14 @@ func TestRecordingLongerThanMemory(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "long.isc")
 	began := now()
 	var said bytes.Buffer
-	cmd := exec.Command(
-		program(t, "inferscope"),
-		"--socket",
-		d.socket,
-		"record",
-		"--pid",
-		fmt.Sprint(v.PID),
-		"-o",
-		folder,
-	)
+	cmd := exec.Command(program(t, "inferscope"), "--socket", d.socket,
+		"record", "--pid", fmt.Sprint(v.PID), "-o", folder)
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(
-		t,
-		"the folder",
-		func() bool { _, err := os.Stat(filepath.Join(folder, "manifest.json")); return err == nil },
-	)
+	waitFor(t, "the folder",
+		func() bool { _, err := os.Stat(filepath.Join(folder, "manifest.json")); return err == nil })
 	for n := range bursts {
 		v.Go()
 		v.WaitLine(fmt.Sprint("done", n))
@@ -118,11 +107,8 @@ func TestRecordingOfATargetThatEnds(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(
-		t,
-		"the folder",
-		func() bool { _, err := os.Stat(filepath.Join(folder, "manifest.json")); return err == nil },
-	)
+	waitFor(t, "the folder",
+		func() bool { _, err := os.Stat(filepath.Join(folder, "manifest.json")); return err == nil })
 	v.Go()
 	v.WaitLine("done")
 	truth := v.Truth()

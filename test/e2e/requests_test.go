@@ -171,11 +171,8 @@ func askServer(t *testing.T, pid int, url string, client *http.Client, flags ...
 					i > 0,
 					canary,
 				)
-				resp, err := client.Post(
-					url+"/v1/completions?key="+canary,
-					"application/json",
-					strings.NewReader(body),
-				)
+				resp, err := client.Post(url+"/v1/completions?key="+canary, "application/json",
+					strings.NewReader(body))
 				if err == nil {
 					_, err = io.Copy(io.Discard, resp.Body)
 					_ = resp.Body.Close()
@@ -307,11 +304,7 @@ func TestRequestsOff(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	pid, url := sseServer(t)
 	d := startDaemon(t, pid, "--gpu", "off", "--requests=off")
-	resp, err := http.Post(
-		url+"/v1/completions",
-		"application/json",
-		strings.NewReader(`{"stream":true}`),
-	)
+	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"stream":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}

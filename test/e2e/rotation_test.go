@@ -104,14 +104,8 @@ func linesOf(t *testing.T, dir, function string) int {
 // finished when it stops.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Lib: "driver"},
-		"wait",
-		"until { launch 10; sleep 2ms }",
-		"print done",
-		"wait",
-	)
+	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait",
+		"until { launch 10; sleep 2ms }", "print done", "wait")
 	d := startDaemon(
 		t,
 		v.PID,

@@ -264,14 +264,8 @@ func TestRunWithARunningDaemon(t *testing.T) {
 		}
 	}
 	r.user = user
-	r.write(
-		"infer.py",
-		strings.ReplaceAll(
-			work,
-			"from inferscope import scope",
-			"import os\nassert os.getuid() == 65534\nfrom inferscope import scope",
-		),
-	)
+	r.write("infer.py", strings.ReplaceAll(work, "from inferscope import scope",
+		"import os\nassert os.getuid() == 65534\nfrom inferscope import scope"))
 	f := r.run("/usr/bin/python3", "infer.py")
 	if f.code == 1 && strings.Contains(f.stderr, "ModuleNotFoundError") {
 		t.Skip("the package cannot be read by another user here")
@@ -284,15 +278,8 @@ func TestRunWithARunningDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
-	ask := exec.Command(
-		"curl",
-		"-s",
-		"-X",
-		"PUT",
-		"--unix-socket",
-		d.socket,
-		fmt.Sprintf("http://x/v1/targets?pid=%d", sleeper.Process.Pid),
-	)
+	ask := exec.Command("curl", "-s", "-X", "PUT", "--unix-socket", d.socket,
+		fmt.Sprintf("http://x/v1/targets?pid=%d", sleeper.Process.Pid))
 	ask.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 	if out, err := ask.CombinedOutput(); !errors.Is(err, exec.ErrNotFound) &&
 		!strings.Contains(string(out), "does not belong to user 65534 alone") {

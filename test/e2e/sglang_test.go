@@ -28,12 +28,8 @@ func TestSGLang(t *testing.T) {
 	}
 	rec := p.record(t)
 	if len(rec.Meta.Requests) != clients*each || len(rec.Meta.EngineRequests) != clients*each {
-		t.Fatalf(
-			"%d requests, %d of the engine; losses %+v",
-			len(rec.Meta.Requests),
-			len(rec.Meta.EngineRequests),
-			rec.Meta.Losses,
-		)
+		t.Fatalf("%d requests, %d of the engine; losses %+v",
+			len(rec.Meta.Requests), len(rec.Meta.EngineRequests), rec.Meta.Losses)
 	}
 	for _, r := range rec.Meta.Requests {
 		if r.Parts != tokens/5 || r.OutputTokens != tokens || r.InputTokens != words || r.TokenSource != "engine" {

@@ -72,11 +72,8 @@ func TestWithoutADaemon(t *testing.T) {
 	pid := strconv.Itoa(v.PID)
 	clean := func() {
 		t.Helper()
-		waitFor(
-			t,
-			"everything to come off",
-			func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 },
-		)
+		waitFor(t, "everything to come off",
+			func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 })
 	}
 	var report struct {
 		Summary struct{ Operations uint64 }
@@ -118,11 +115,8 @@ func TestInterruptedWithoutADaemon(t *testing.T) {
 		t.Errorf("it ended with %v: %s", err, said)
 	}
 	a.left()
-	waitFor(
-		t,
-		"everything to come off",
-		func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 },
-	)
+	waitFor(t, "everything to come off",
+		func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 })
 	unharmed(t, v)
 }
 
@@ -136,10 +130,7 @@ func TestUnwatchedProcess(t *testing.T) {
 	if code != 0 || !strings.Contains(said, "watching it for this command") || !strings.Contains(out, `"operations"`) {
 		t.Fatalf("it ended with %d: %s", code, said)
 	}
-	waitFor(
-		t,
-		"everything to come off",
-		func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 },
-	)
+	waitFor(t, "everything to come off",
+		func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 })
 	unharmed(t, v)
 }

@@ -31,14 +31,8 @@ func startUploading(t *testing.T, dir string) *uploading {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	u := &uploading{t: t, store: s3test.Start(t), dir: dir}
-	u.victim = cudasim.Start(
-		t,
-		cudasim.Options{Lib: "driver"},
-		"wait",
-		"until { launch 10; sleep 20ms }",
-		"print done",
-		"wait",
-	)
+	u.victim = cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait",
+		"until { launch 10; sleep 20ms }", "print done", "wait")
 	u.start()
 	return u
 }
@@ -112,10 +106,8 @@ func TestUpload(t *testing.T) {
 	u := startUploading(t, t.TempDir())
 	u.store.Down.Store(true)
 	u.victim.Go()
-	u.until(
-		"uploads to fail",
-		func(k api.Kept) bool { return k.UploadFailed > 0 && k.Pending > 0 && k.UploadError != "" },
-	)
+	u.until("uploads to fail",
+		func(k api.Kept) bool { return k.UploadFailed > 0 && k.Pending > 0 && k.UploadError != "" })
 	u.store.Down.Store(false)
 	u.store.Failing.Store(2)
 	u.store.Dropping.Store(1)

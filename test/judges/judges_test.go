@@ -121,14 +121,8 @@ func TestHolisticTraceAnalysis(t *testing.T) {
 			}
 			judge(t, "hta", "hta_judge.py", exported(t, rec, "kineto"), &its)
 			ours, whole := idle(rec)
-			t.Logf(
-				"idle: ours %.1f µs of %.1f, HolisticTraceAnalysis %.1f of %.1f; %+v",
-				ours,
-				whole,
-				its.Idle,
-				its.Kernel,
-				its,
-			)
+			t.Logf("idle: ours %.1f µs of %.1f, HolisticTraceAnalysis %.1f of %.1f; %+v",
+				ours, whole, its.Idle, its.Kernel, its)
 			if math.Abs(its.Idle-ours) > 0.01*ours || math.Abs(its.Kernel-whole) > 0.01*whole {
 				t.Error("it differs by more than 1%")
 			}
@@ -149,13 +143,8 @@ func TestPerfettoSchema(t *testing.T) {
 				Counts   map[string]int `json:"counts"`
 				Idle     int            `json:"idle_tracks"`
 			}
-			judge(
-				t,
-				"perfetto.protos.perfetto.trace.perfetto_trace_pb2",
-				"perfetto_judge.py",
-				exported(t, rec, "perfetto"),
-				&its,
-			)
+			judge(t, "perfetto.protos.perfetto.trace.perfetto_trace_pb2", "perfetto_judge.py",
+				exported(t, rec, "perfetto"), &its)
 			t.Logf("%+v", its.Counts)
 			for _, p := range its.Problems {
 				t.Error(p)
@@ -171,23 +160,14 @@ func TestPerfettoSchema(t *testing.T) {
 				}
 			}
 			if its.Counts["slices of kernel"] != kernels || its.Counts["gpu_render_stage_event"] != kernels {
-				t.Errorf(
-					"%d slices and %d render stages for %d kernels",
-					its.Counts["slices of kernel"],
-					its.Counts["gpu_render_stage_event"],
-					kernels,
-				)
+				t.Errorf("%d slices and %d render stages for %d kernels",
+					its.Counts["slices of kernel"], its.Counts["gpu_render_stage_event"], kernels)
 			}
 			if its.Counts["flows whole"] != len(linked) || its.Idle != len(tl.Devices) ||
 				its.Counts["slices of gap"] == 0 {
-				t.Errorf(
-					"%d whole flows for %d linked calls; %d idle tracks for %d devices; %d gaps",
-					its.Counts["flows whole"],
-					len(linked),
-					its.Idle,
-					len(tl.Devices),
-					its.Counts["slices of gap"],
-				)
+				t.Errorf("%d whole flows for %d linked calls; %d idle tracks for %d devices; %d gaps",
+					its.Counts["flows whole"], len(linked), its.Idle, len(tl.Devices),
+					its.Counts["slices of gap"])
 			}
 		})
 	}

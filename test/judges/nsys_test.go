@@ -39,11 +39,8 @@ const testTimeout = 2 * time.Minute
 func (n nsys) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(n.root, "usr/lib/nsight-systems", program), args...)
 	cmd.Dir = n.dir
-	cmd.Env = append(
-		os.Environ(),
-		"LD_LIBRARY_PATH="+filepath.Join(n.root, "usr/lib/x86_64-linux-gnu"),
-		"TMPDIR="+n.dir,
-	)
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(n.root, "usr/lib/x86_64-linux-gnu"),
+		"TMPDIR="+n.dir)
 	return cmd
 }
 
@@ -235,14 +232,8 @@ func compareCPU(t *testing.T, rec *recording.Recording, sqlite string, recorded 
 			}
 		}
 	}
-	t.Logf(
-		"%d samples with %d stacks of %d frames, %d intervals off a CPU, %.3f s together",
-		samples,
-		len(stacks),
-		len(rec.Meta.Frames),
-		switches,
-		float64(off)/1e9,
-	)
+	t.Logf("%d samples with %d stacks of %d frames, %d intervals off a CPU, %.3f s together",
+		samples, len(stacks), len(rec.Meta.Frames), switches, float64(off)/1e9)
 	if (samples > 0) != recorded || (switches > 0) != recorded {
 		t.Errorf("%d samples and %d switches, where recording them was asked for: %v", samples, switches, recorded)
 	}
@@ -250,11 +241,8 @@ func compareCPU(t *testing.T, rec *recording.Recording, sqlite string, recorded 
 		t.Errorf("%d samples for %d rows", samples, want)
 	}
 	if unexplained != switches {
-		t.Errorf(
-			"nsys does not say why a thread left its CPU, but %d of %d say it here",
-			switches-unexplained,
-			switches,
-		)
+		t.Errorf("nsys does not say why a thread left its CPU, but %d of %d say it here",
+			switches-unexplained, switches)
 	}
 	if !recorded {
 		return

@@ -39,13 +39,8 @@ func TestPerfettoRequests(t *testing.T) {
 		Counts   map[string]int `json:"counts"`
 		Requests [][][]any      `json:"requests"`
 	}
-	judge(
-		t,
-		"perfetto.protos.perfetto.trace.perfetto_trace_pb2",
-		"perfetto_judge.py",
-		exported(t, rec, "perfetto"),
-		&its,
-	)
+	judge(t, "perfetto.protos.perfetto.trace.perfetto_trace_pb2", "perfetto_judge.py",
+		exported(t, rec, "perfetto"), &its)
 	for _, p := range its.Problems {
 		t.Error(p)
 	}

@@ -149,10 +149,8 @@ func TestCounts(t *testing.T) {
 			var done map[string]answer
 			calls := observe(t, l, c.pid, func() { done = c.run(t) })
 			if done["cuInit"].result != 100 {
-				t.Skipf(
-					"cuInit answers %d: there is a GPU here, and the script's arguments are none of its",
-					done["cuInit"].result,
-				)
+				t.Skipf("cuInit answers %d: there is a GPU here, and the script's arguments are none of its",
+					done["cuInit"].result)
 			}
 			delete(done, "cuCtxGetCurrent")
 			demandExact(t, calls, done)

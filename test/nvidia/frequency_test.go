@@ -112,10 +112,8 @@ func attachAll(t *testing.T, attacher *uprobe.Attacher, path string, pid uint32,
 		if point.Cheap {
 			cheap++
 		}
-		sites = append(
-			sites,
-			uprobe.Site{Offset: fn.Offset + point.Offset, Cookie: new(cuda.Row).Cookie(uint16(len(*names)))},
-		)
+		sites = append(sites,
+			uprobe.Site{Offset: fn.Offset + point.Offset, Cookie: new(cuda.Row).Cookie(uint16(len(*names)))})
 		*names = append(*names, fn.Name)
 	}
 	t.Logf("%s: %d functions, %d addresses, %d cheap", file.SONAME, len(functions), len(sites), cheap)

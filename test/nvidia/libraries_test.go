@@ -94,17 +94,9 @@ func TestProbePoints(t *testing.T) {
 					dear = append(dear, p.Name+" at "+points[p.Addr].Insn)
 				}
 			}
-			t.Logf(
-				"%-12s %8d %8d %9d %8d %8d %8d %8d",
-				part,
-				len(l.exports),
-				all.Found,
-				len(all.Points),
-				cheap,
-				len(usual.Points),
-				usual.Hot,
-				usual.Shadowed,
-			)
+			t.Logf("%-12s %8d %8d %9d %8d %8d %8d %8d",
+				part, len(l.exports), all.Found, len(all.Points), cheap, len(usual.Points), usual.Hot,
+				usual.Shadowed)
 			t.Logf("dear points: %s", strings.Join(dear, ", "))
 			if cheap*100 < len(all.Points)*99 {
 				t.Errorf("only %d of %d points are cheap", cheap, len(all.Points))

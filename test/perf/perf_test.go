@@ -113,15 +113,8 @@ func compare(t *testing.T, aName string, a shares, bName string, b shares) {
 		apart := distance(p, q, &a, &b)
 		t.Logf("%-44.44s %8.2f%% %8.2f%% %9.1f", name, 100*p, 100*q, apart)
 		if apart > sigmas {
-			t.Errorf(
-				"%s: %.2f%% of %s samples and %.2f%% of %s: %.1f standard deviations apart",
-				name,
-				100*p,
-				aName,
-				100*q,
-				bName,
-				apart,
-			)
+			t.Errorf("%s: %.2f%% of %s samples and %.2f%% of %s: %.1f standard deviations apart",
+				name, 100*p, aName, 100*q, bName, apart)
 		}
 	}
 }

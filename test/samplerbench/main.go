@@ -56,18 +56,10 @@ type options struct {
 func run(ctx context.Context, args []string, out, log io.Writer) error {
 	var o options
 	set := flag.NewFlagSet("samplerbench", flag.ContinueOnError)
-	set.StringVar(
-		&o.venv,
-		"venv",
-		"",
-		"virtual environment with the packages; made in the user's cache where it is not given",
-	)
-	set.StringVar(
-		&o.python,
-		"python",
-		"",
-		"interpreter that has the packages of the rows asked for, in place of a virtual environment",
-	)
+	set.StringVar(&o.venv, "venv", "",
+		"virtual environment with the packages; made in the user's cache where it is not given")
+	set.StringVar(&o.python, "python", "",
+		"interpreter that has the packages of the rows asked for, in place of a virtual environment")
 	set.StringVar(&o.json, "json", "", "file to write the rows to, too")
 	set.IntVar(&o.hz, "hz", 199, "samples a second")
 	set.IntVar(&o.seconds, "seconds", 10, "how long each row is measured")

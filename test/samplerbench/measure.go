@@ -53,10 +53,7 @@ func (r *row) String() string {
 		share(r.origins[event.Spliced]),
 		share(r.origins[event.Python]),
 		share(r.origins[event.Leaf]),
-		ago(
-			r.firstPython,
-			r.attached,
-		),
+		ago(r.firstPython, r.attached),
 		ago(r.unwinder, r.attached),
 		ago(r.firstNative, r.attached),
 		ago(r.firstWhole, r.attached),

@@ -88,25 +88,11 @@ func runScoped(t *testing.T, bin, python, name, steps string) (*report.Model, me
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(
-		t.Context(),
-		filepath.Join(bin, "inferscope"),
-		"run",
-		"--report",
-		"r.json",
-		"--",
-		python,
-		"-m",
-		"programs.scoped",
-		name,
-		steps,
-	)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "inferscope"), "run", "--report", "r.json",
+		"--", python, "-m", "programs.scoped", name, steps)
 	cmd.Dir = dir
-	cmd.Env = append(
-		os.Environ(),
-		"INFERSCOPE_SOCKET="+filepath.Join(dir, "none.sock"),
-		"PYTHONPATH="+programs+":"+filepath.Join(programs, "../../python"),
-	)
+	cmd.Env = append(os.Environ(), "INFERSCOPE_SOCKET="+filepath.Join(dir, "none.sock"),
+		"PYTHONPATH="+programs+":"+filepath.Join(programs, "../../python"))
 	cmd.WaitDelay = watch.Timeout
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said

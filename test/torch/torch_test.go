@@ -108,12 +108,8 @@ func check(t *testing.T, l *loop, wanted []expected) {
 	checkStates(t, rec, len(samples))
 	checkLosses(t, rec)
 	now, peak := d.Memory.Bytes()
-	t.Logf(
-		"the memory of the daemon and its helper: %.0f MB, at most %.0f MB; CPU %.1f s",
-		float64(now)/1e6,
-		float64(peak)/1e6,
-		d.Status().Self.CPU,
-	)
+	t.Logf("the memory of the daemon and its helper: %.0f MB, at most %.0f MB; CPU %.1f s",
+		float64(now)/1e6, float64(peak)/1e6, d.Status().Self.CPU)
 	if peak > maxMemory {
 		t.Errorf("the daemon had %d bytes resident, which is over %d", peak, maxMemory)
 	}
@@ -141,13 +137,8 @@ func checkSamples(t *testing.T, l *loop, samples []watch.Sample, wanted []expect
 			continue
 		}
 		if share := watch.Share(of(samples, want.phase), natively(want.name)); share < want.share {
-			t.Errorf(
-				"%.1f%% of the samples of %s name %s, want %.0f%%",
-				100*share,
-				want.phase,
-				want.name,
-				100*want.share,
-			)
+			t.Errorf("%.1f%% of the samples of %s name %s, want %.0f%%",
+				100*share, want.phase, want.name, 100*want.share)
 		}
 	}
 }
@@ -189,10 +180,8 @@ func topLeaves(samples []watch.Sample) []string {
 		f := samples[i].Leaf()
 		count[fmt.Sprintf("%s [%s]", f.Name, f.File)]++
 	}
-	names := slices.SortedFunc(
-		maps.Keys(count),
-		func(a, b string) int { return cmp.Or(count[b]-count[a], cmp.Compare(a, b)) },
-	)
+	names := slices.SortedFunc(maps.Keys(count),
+		func(a, b string) int { return cmp.Or(count[b]-count[a], cmp.Compare(a, b)) })
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%.0f%% %.70s", 100*float64(count[name])/float64(len(samples)), name)
 	}
@@ -215,13 +204,8 @@ func checkStates(t *testing.T, rec *recording.Recording, samples int) {
 		}
 		found = true
 		running := time.Duration(th.Running).Seconds()
-		t.Logf(
-			"the loop ran %.2f of %.2f s and has %d samples: %.1f a second",
-			running,
-			time.Duration(s.Length).Seconds(),
-			samples,
-			float64(samples)/running,
-		)
+		t.Logf("the loop ran %.2f of %.2f s and has %d samples: %.1f a second",
+			running, time.Duration(s.Length).Seconds(), samples, float64(samples)/running)
 		if want := hz * running; float64(samples) < 0.9*want || float64(samples) > 1.1*want {
 			t.Errorf("%d samples, want %.0f", samples, want)
 		}

@@ -77,14 +77,8 @@ func StartBuilt(t testing.TB, program string, pid int, flags ...string) *Daemon 
 // Build compiles the daemon into a folder and returns its path; what it is made of comes from Go's build cache.
 func Build(t testing.TB, dir string) string {
 	t.Helper()
-	cmd := exec.CommandContext(
-		t.Context(),
-		"go",
-		"build",
-		"-o",
-		dir+"/",
-		"github.com/inferscope/inferscope/cmd/inferscoped",
-	)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/",
+		"github.com/inferscope/inferscope/cmd/inferscoped")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)

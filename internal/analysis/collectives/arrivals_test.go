@@ -186,12 +186,8 @@ func TestRanksThatAttachLate(t *testing.T) {
 			}
 		}
 	}
-	check(
-		t,
-		c.arrived(t),
-		0,
-		told{Sets: 19, Wait: 19 * 140_000, Last: []int{19, 0, 0}, Held: []uint64{19 * 140_000, 0, 0}},
-	)
+	check(t, c.arrived(t), 0,
+		told{Sets: 19, Wait: 19 * 140_000, Last: []int{19, 0, 0}, Held: []uint64{19 * 140_000, 0, 0}})
 }
 
 // TestTooLittleIsNoStraggler: four collectives say nothing, and one of two ranks that comes last a little more often

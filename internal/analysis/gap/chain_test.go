@@ -181,11 +181,8 @@ func TestLocks(t *testing.T) {
 // TestGILHolder: the wait timed out, as CPython's do every 5 ms, so that nobody woke the thread; samples say who ran.
 func TestGILHolder(t *testing.T) {
 	s := frame().sampled(leader, user).sampled(helper, python("encode", "/app/metrics.py"))
-	o := blocked(
-		sysFutex,
-		0,
-		s.Stack(native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), user),
-	)
+	o := blocked(sysFutex, 0,
+		s.Stack(native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), user))
 	o.Flags = event.FromIRQ
 	if st := of(t, s.off(o).want(t, waiting(cause.GIL)), cause.GIL); st.TID != helper || st.Inner != cause.PythonWork {
 		t.Errorf("step %+v", st)
@@ -294,13 +291,8 @@ func TestMostStacksOfAFutexDecide(t *testing.T) {
 // TestGILWithoutSamples: who let the GIL go in the end held it while the thread asked in vain.
 func TestGILWithoutSamples(t *testing.T) {
 	s := frame().sampled(leader, user)
-	take := s.Stack(
-		kernel("futex_wait_queue"),
-		kernel("futex_wait"),
-		native("pthread_cond_timedwait", "libc.so.6"),
-		native("take_gil", "python3.12"),
-		user,
-	)
+	take := s.Stack(kernel("futex_wait_queue"), kernel("futex_wait"),
+		native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), user)
 	for i := range uint64(3) {
 		o := recordtest.Off{
 			TS:      1*ms + i*5*ms,

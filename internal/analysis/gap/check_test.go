@@ -86,10 +86,8 @@ func plainSums(t *timeline.Timeline, w *Walk) []Sum {
 			s.Longest...)
 	}
 	for i := range out {
-		slices.SortStableFunc(
-			out[i].Longest,
-			func(x, y timeline.Span) int { return cmp.Compare(y.To-y.From, x.To-x.From) },
-		)
+		slices.SortStableFunc(out[i].Longest,
+			func(x, y timeline.Span) int { return cmp.Compare(y.To-y.From, x.To-x.From) })
 		out[i].Longest = slices.Clip(out[i].Longest[:min(len(out[i].Longest), LongestSums)])
 	}
 	return out

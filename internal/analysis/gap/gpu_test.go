@@ -134,16 +134,8 @@ func TestCopies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene()
 			s.run(1*us, 9*us, 100*us)
-			s.on(
-				event.Copy,
-				0,
-				7,
-				s.call(c.call, 80*us, 999_000*us, 1, 2, c.bytes, 0),
-				150*us,
-				20_000*us,
-				c.kind,
-				c.bytes,
-			)
+			s.on(event.Copy, 0, 7, s.call(c.call, 80*us, 999_000*us, 1, 2, c.bytes, 0),
+				150*us, 20_000*us, c.kind, c.bytes)
 			_, w := s.build(t)
 			for _, g := range w.Gaps {
 				if g.From == start+100*us && w.Steps[g.First].Cause != c.want {
@@ -303,10 +295,8 @@ func TestCovered(t *testing.T) {
 	s.run(1*us, 9*us, 100*ms)
 	s.Process(recording.Process{PID: other, Comm: "worker", Born: 1})
 	s.Meta.GPU.Devices = append(s.Meta.GPU.Devices, recording.Device{PID: other, ID: 0, UUID: "GPU-0"})
-	s.Meta.GPU.Windows = append(
-		s.Meta.GPU.Windows,
-		recording.GPUWindow{PID: other, From: start + 50*ms, To: start + 500*ms, Activity: true, Calls: true},
-	)
+	s.Meta.GPU.Windows = append(s.Meta.GPU.Windows,
+		recording.GPUWindow{PID: other, From: start + 50*ms, To: start + 500*ms, Activity: true, Calls: true})
 	s.As(other, other)
 	s.on(event.Kernel, 0, 7, s.call("cuLaunchKernel", 60*ms, 3*us), 60_010*us, 200*ms, 0, 0)
 	tl, w := s.build(t)

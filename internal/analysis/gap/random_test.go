@@ -48,34 +48,26 @@ func chaos(rng *rand.Rand) *recording.Recording {
 	s := newScene()
 	s.Window(start, start+length)
 	for range 40 {
-		s.Meta.Frames = append(
-			s.Meta.Frames,
-			recording.Frame{
-				Kind: []recording.FrameKind{
-					recording.NativeFrame, recording.PythonFrame, recording.KernelFrame, recording.ErrorFrame,
-				}[rng.IntN(4)],
-				Name: []string{
-					"take_gil", "futex_wait", "pthread_mutex_lock", "f", "gc_collect_main", "tokenize",
-				}[rng.IntN(6)],
-				File: []string{"", "/x/torch/nn.py", "libcuda.so.1", "python3"}[rng.IntN(4)],
-			},
-		)
+		s.Meta.Frames = append(s.Meta.Frames, recording.Frame{
+			Kind: []recording.FrameKind{
+				recording.NativeFrame, recording.PythonFrame, recording.KernelFrame, recording.ErrorFrame,
+			}[rng.IntN(4)],
+			Name: []string{
+				"take_gil", "futex_wait", "pthread_mutex_lock", "f", "gc_collect_main", "tokenize",
+			}[rng.IntN(6)],
+			File: []string{"", "/x/torch/nn.py", "libcuda.so.1", "python3"}[rng.IntN(4)],
+		})
 		s.Meta.Stacks = append(s.Meta.Stacks, recording.Node{Parent: rng.Int32N(50) - 5, Frame: rng.Uint32N(45)})
-		s.Meta.Pressure = append(
-			s.Meta.Pressure,
-			recording.Pressure{TS: start + rng.Uint64N(2*length), Throttled: rng.Uint64N(length)},
-		)
-		s.Meta.Objects = append(
-			s.Meta.Objects,
-			recording.Object{
-				PID:   leader,
-				Inode: rng.Uint64N(8),
-				Name:  "socket:[1]",
-				Role: []recording.Role{
-					recording.Listening, recording.Accepted, recording.Connected, recording.Unclear, "", "?",
-				}[rng.IntN(6)],
-			},
-		)
+		s.Meta.Pressure = append(s.Meta.Pressure,
+			recording.Pressure{TS: start + rng.Uint64N(2*length), Throttled: rng.Uint64N(length)})
+		s.Meta.Objects = append(s.Meta.Objects, recording.Object{
+			PID:   leader,
+			Inode: rng.Uint64N(8),
+			Name:  "socket:[1]",
+			Role: []recording.Role{
+				recording.Listening, recording.Accepted, recording.Connected, recording.Unclear, "", "?",
+			}[rng.IntN(6)],
+		})
 	}
 	names := []string{
 		"cuLaunchKernel", "cuStreamSynchronize", "cuMemAlloc_v2", "cuMemcpyHtoD_v2", "cuMemcpyDtoHAsync_v2",
@@ -84,16 +76,13 @@ func chaos(rng *rand.Rand) *recording.Recording {
 	for _, n := range names {
 		s.Fn(n)
 	}
-	s.Meta.GPU.Windows = append(
-		s.Meta.GPU.Windows,
-		recording.GPUWindow{
-			PID:      helper,
-			From:     start + rng.Uint64N(length),
-			To:       start + rng.Uint64N(length),
-			Activity: true,
-			Dropped:  rng.Uint64N(2),
-		},
-	)
+	s.Meta.GPU.Windows = append(s.Meta.GPU.Windows, recording.GPUWindow{
+		PID:      helper,
+		From:     start + rng.Uint64N(length),
+		To:       start + rng.Uint64N(length),
+		Activity: true,
+		Dropped:  rng.Uint64N(2),
+	})
 	for range 3000 {
 		e := event.Event{
 			TS:    start + rng.Uint64N(length),

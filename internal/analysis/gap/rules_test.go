@@ -351,10 +351,8 @@ func TestWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := frame()
 			for inode, role := range c.roles {
-				s.Meta.Objects = append(
-					s.Meta.Objects,
-					recording.Object{PID: leader, Inode: inode, Name: "socket:[5]", Role: role},
-				)
+				s.Meta.Objects = append(s.Meta.Objects,
+					recording.Object{PID: leader, Inode: inode, Name: "socket:[5]", Role: role})
 			}
 			steps := s.off(c.off).sampled(leader, user).want(t, map[cause.ID]uint64{
 				cause.HostSync: drained, cause.LaunchOverhead: launched, c.want: 18 * ms,

@@ -138,16 +138,8 @@ func (s *scene) want(t *testing.T, want map[cause.ID]uint64) []Step {
 	}
 	if t.Failed() {
 		for _, st := range steps {
-			t.Logf(
-				"%8d..%8d %s/%s sure %d by %d, waiter %d",
-				st.From-start,
-				st.To-start,
-				st.Cause,
-				st.Inner,
-				st.Sure,
-				st.TID,
-				st.WaiterTID,
-			)
+			t.Logf("%8d..%8d %s/%s sure %d by %d, waiter %d",
+				st.From-start, st.To-start, st.Cause, st.Inner, st.Sure, st.TID, st.WaiterTID)
 		}
 	}
 	return steps

@@ -184,11 +184,8 @@ func (th *thread) intervalFrom(ts uint64) int {
 		th.intervalAt = n
 		return n
 	}
-	th.intervalAt = threads.Gallop(
-		len(th.intervals),
-		th.intervalAt,
-		func(i int) bool { return th.intervals[i].To <= ts },
-	)
+	th.intervalAt = threads.Gallop(len(th.intervals), th.intervalAt,
+		func(i int) bool { return th.intervals[i].To <= ts })
 	return th.intervalAt
 }
 

@@ -136,22 +136,13 @@ func TestLeak(t *testing.T) {
 	b := newBuild()
 	b.levels([2]uint64{to, 400 * mib})
 	stack := func(name string, line uint32) uint64 {
-		return b.Stack(
-			recordtest.Native("c10::reportMemoryUsageToProfiler", "libc10.so"),
-			recordtest.Native("at::empty", "libtorch.so"),
-			recordtest.Python(name, "serve.py", line),
-			recordtest.Python("main", "serve.py", 1),
-		)
+		return b.Stack(recordtest.Native("c10::reportMemoryUsageToProfiler", "libc10.so"),
+			recordtest.Native("at::empty", "libtorch.so"), recordtest.Python(name, "serve.py", line),
+			recordtest.Python("main", "serve.py", 1))
 	}
 	leak, cache, queue, activation := stack("remember", 12),
-		stack(
-			"fill",
-			20,
-		), stack("enqueue",
-			30), stack(
-			"forward",
-			40,
-		)
+		stack("fill", 20), stack("enqueue",
+			30), stack("forward", 40)
 	for i := range uint64(100) {
 		at := from + i*second/10
 		b.block(leak, at, 0, mib, mib/1000)
@@ -238,18 +229,15 @@ func FuzzSummarize(f *testing.F) {
 		for _, k := range []event.Kind{
 			event.Kind(kind), event.Memory, event.MemoryFlow, event.Allocation, event.OutOfMemory,
 		} {
-			r.Events = append(
-				r.Events,
-				event.Event{
-					TS:    a,
-					Dur:   b,
-					PID:   1,
-					Func:  device,
-					Kind:  k,
-					Args:  [4]uint64{c, d, a, b},
-					Flags: event.Flags(d),
-				},
-			)
+			r.Events = append(r.Events, event.Event{
+				TS:    a,
+				Dur:   b,
+				PID:   1,
+				Func:  device,
+				Kind:  k,
+				Args:  [4]uint64{c, d, a, b},
+				Flags: event.Flags(d),
+			})
 		}
 		slices.SortFunc(r.Events, func(x, y event.Event) int { return int(x.Kind) - int(y.Kind) })
 		memory.Summarize(r)

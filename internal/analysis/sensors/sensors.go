@@ -189,13 +189,7 @@ func summarize(list []recording.Sensor) GPU {
 		s := &list[i]
 		power += float64(s.Power)
 		g.PowerPeak, g.Temperature, g.MemoryUsed = max(g.PowerPeak, s.Power),
-			max(
-				g.Temperature,
-				s.Temperature,
-			), max(
-				g.MemoryUsed,
-				s.MemoryUsed,
-			)
+			max(g.Temperature, s.Temperature), max(g.MemoryUsed, s.MemoryUsed)
 		utilization += float64(s.Utilization)
 		if i > 0 { // the trapezoid between two samples
 			g.Energy += float64(s.Power+list[i-1].Power) / 2 / 1000 * float64(s.TS-list[i-1].TS) / 1e9
@@ -231,15 +225,12 @@ func summarize(list []recording.Sensor) GPU {
 	g.SMClock = uint64(clocks/float64(n) + 0.5)
 	for k, count := range counts {
 		if count > 0 {
-			g.Throttle = append(
-				g.Throttle,
-				Reason{
-					reasons[k].Name,
-					float64(count) / float64(n),
-					uint64(sums[k]/float64(count) + 0.5),
-					lost[k] / float64(n),
-				},
-			)
+			g.Throttle = append(g.Throttle, Reason{
+				reasons[k].Name,
+				float64(count) / float64(n),
+				uint64(sums[k]/float64(count) + 0.5),
+				lost[k] / float64(n),
+			})
 		}
 	}
 	slices.SortStableFunc(g.Throttle, func(a, b Reason) int { return cmp.Compare(b.Share, a.Share) })

@@ -60,12 +60,9 @@ func TestRuntimeAndDriverCallsAreOneOperation(t *testing.T) {
 		Time: 100 * us, Share: 0.0001, P50: 100 * us, P99: 100 * us, Max: 100 * us, Bytes: 4096,
 	}}, s.Functions)
 	equal(t, "call time", 100*us, s.CallTime)
-	equal(
-		t,
-		"copies",
+	equal(t, "copies",
 		[]Copy{{Direction: cuda.H2D, Async: true, Count: 1, Bytes: 4096, Time: 100 * us, Longest: 100 * us}},
-		s.Copies,
-	)
+		s.Copies)
 }
 
 func TestVersionSuffixesAreOneRow(t *testing.T) {
@@ -167,12 +164,8 @@ func TestMemoryIsMatchedInTime(t *testing.T) {
 		},
 		Frees: 3, FreeTime: 15 * us, Freed: 1000, Unmatched: 1, Net: 350,
 	}, s.Memory)
-	equal(
-		t,
-		"errors",
-		[]ErrorCode{{Function: "cudaMalloc", Code: 2, Name: "cudaErrorMemoryAllocation", Count: 1}},
-		s.Errors,
-	)
+	equal(t, "errors",
+		[]ErrorCode{{Function: "cudaMalloc", Code: 2, Name: "cudaErrorMemoryAllocation", Count: 1}}, s.Errors)
 	equal(t, "bytes of the one that failed", uint64(1300), function(t, s, "cudaMalloc").Bytes)
 }
 
@@ -248,12 +241,8 @@ func TestObservedWindow(t *testing.T) {
 					&recording.Recording{Meta: recording.Meta{From: 10 * s, To: 20 * s, Processes: tt.processes}},
 				),
 			)
-			equal(
-				t,
-				"observed",
-				[3]uint64{tt.from, tt.to, tt.to - tt.from},
-				[3]uint64{got.Window.ObservedFrom, got.Window.ObservedTo, got.Window.Observed},
-			)
+			equal(t, "observed", [3]uint64{tt.from, tt.to, tt.to - tt.from},
+				[3]uint64{got.Window.ObservedFrom, got.Window.ObservedTo, got.Window.Observed})
 		})
 	}
 }

@@ -30,15 +30,12 @@ func (e *errorCodes) result() []ErrorCode {
 		if _, hip := cuda.MatchHIP(k.function); hip { // its codes have names of their own
 			library = cuda.HIP
 		}
-		out = append(
-			out,
-			ErrorCode{
-				Function: k.function,
-				Code:     k.code,
-				Name:     cuda.ResultName(library, k.code),
-				Count:    n,
-			},
-		)
+		out = append(out, ErrorCode{
+			Function: k.function,
+			Code:     k.code,
+			Name:     cuda.ResultName(library, k.code),
+			Count:    n,
+		})
 	}
 	slices.SortFunc(out, func(x, y ErrorCode) int {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Function, y.Function), cmp.Compare(x.Code, y.Code))

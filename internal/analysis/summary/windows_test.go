@@ -39,12 +39,8 @@ func TestLaunchesInWindows(t *testing.T) {
 		t.Fatalf("windows %+v, want 2 of 200 ms together", w)
 	}
 	if w.Launches != 800 || got.Launches.Kernels != 800 || got.Launches.Graphs != 1000 {
-		t.Errorf(
-			"%d launches in windows, %d kernels and %d graphs, want 800, 800 and 1000",
-			w.Launches,
-			got.Launches.Kernels,
-			got.Launches.Graphs,
-		)
+		t.Errorf("%d launches in windows, %d kernels and %d graphs, want 800, 800 and 1000",
+			w.Launches, got.Launches.Kernels, got.Launches.Graphs)
 	}
 	if math.Abs(w.PerSecond-4000) > 1e-6 || math.Abs(got.Launches.PerSecond-5000) > 1 {
 		t.Errorf("%f launches and %f in all per second, want 4000 and 5000", w.PerSecond, got.Launches.PerSecond)

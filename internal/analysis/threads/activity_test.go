@@ -23,10 +23,8 @@ func stacks(all ...[]recording.Frame) (*recording.Recording, []uint64) {
 		parent := int32(-1)
 		for i := len(frames) - 1; i >= 0; i-- {
 			rec.Meta.Frames = append(rec.Meta.Frames, frames[i])
-			rec.Meta.Stacks = append(
-				rec.Meta.Stacks,
-				recording.Node{Parent: parent, Frame: uint32(len(rec.Meta.Frames) - 1)},
-			)
+			rec.Meta.Stacks = append(rec.Meta.Stacks,
+				recording.Node{Parent: parent, Frame: uint32(len(rec.Meta.Frames) - 1)})
 			parent = int32(len(rec.Meta.Stacks) - 1)
 		}
 		numbers = append(numbers, uint64(len(rec.Meta.Stacks)))
@@ -238,10 +236,8 @@ func TestHolder(t *testing.T) {
 		[]recording.Frame{native("poll")},
 	)
 	at := func(ts uint64, tid uint32, stack uint64) {
-		rec.Events = append(
-			rec.Events,
-			event.Event{Kind: event.Sample, TS: ts, PID: 7, TID: tid, Args: [4]uint64{stack}},
-		)
+		rec.Events = append(rec.Events,
+			event.Event{Kind: event.Sample, TS: ts, PID: 7, TID: tid, Args: [4]uint64{stack}})
 	}
 	at(5, 9, n[1])  // before the wait
 	at(10, 8, n[1]) // holds it

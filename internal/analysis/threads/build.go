@@ -82,10 +82,8 @@ func (b *builder) deal() {
 			b.lists[n].events = append(b.lists[n].events, i)
 		}
 	}
-	slices.SortFunc(
-		b.lists,
-		func(x, y *list) int { return cmp.Or(cmp.Compare(x.pid, y.pid), cmp.Compare(x.tid, y.tid)) },
-	)
+	slices.SortFunc(b.lists,
+		func(x, y *list) int { return cmp.Or(cmp.Compare(x.pid, y.pid), cmp.Compare(x.tid, y.tid)) })
 }
 
 // owners makes the lists of threads, and returns the place of its own for each scheduling event; none outside of the

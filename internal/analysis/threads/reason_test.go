@@ -132,18 +132,9 @@ func TestStackOfTheSleep(t *testing.T) {
 		return event.Event{Kind: event.Sample, TS: ts, PID: 7, TID: 7, Func: uint16(cause), Args: [4]uint64{stack}}
 	}
 	const second = 1_000_000_000
-	rec := recordingOf(
-		sample(
-			second-sampleSlack-1,
-			1,
-			event.Switch,
-		),
-		sample(second-50, 2, event.Switch),
-		sample(second+9000, 3, event.Switch),
-		sample(second, 4, event.Clock),
-		off(second, 500, blocked, 202),
-		off(2*second, 500, blocked, 202),
-	)
+	rec := recordingOf(sample(second-sampleSlack-1, 1, event.Switch), sample(second-50, 2, event.Switch),
+		sample(second+9000, 3, event.Switch), sample(second, 4, event.Clock), off(second, 500, blocked, 202),
+		off(2*second, 500, blocked, 202))
 	for i, want := range map[int32]uint64{3: 2, 5: 0} {
 		if w, ok := NewWaits(rec).Of(Interval{Wait: i}); !ok || w.Stack != want {
 			t.Errorf("event %d: stack %d, want %d", i, w.Stack, want)

@@ -251,16 +251,9 @@ func TestAnyEventsGiveAPartition(t *testing.T) {
 	for range 3000 {
 		var events []event.Event
 		for range random.IntN(12) {
-			e := off(
-				pick(),
-				pick(),
-				event.Flags(random.IntN(256)),
-				[]uint16{0, 1, 2, 3, 4, 5, 202, event.NoSyscall, event.Stopped}[random.IntN(9)],
-				pick(),
-				pick(),
-				pick(),
-				pick(),
-			)
+			e := off(pick(), pick(), event.Flags(random.IntN(256)),
+				[]uint16{0, 1, 2, 3, 4, 5, 202, event.NoSyscall, event.Stopped}[random.IntN(9)], pick(),
+				pick(), pick(), pick())
 			e.TID = 7 + uint32(random.IntN(2))
 			events = append(events, e)
 		}
@@ -277,13 +270,8 @@ func FuzzPartition(f *testing.F) {
 	fuzzing.Run(
 		f,
 		func(t *testing.T, ts, dur, arg uint64, flags uint8, fn uint16, ts2, dur2 uint64, flags2 uint8, fn2 uint16) {
-			check(
-				t,
-				recordingOf(
-					off(ts, dur, event.Flags(flags), fn, arg, arg, arg, arg),
-					off(ts2, dur2, event.Flags(flags2), fn2, arg),
-				),
-			)
+			check(t, recordingOf(off(ts, dur, event.Flags(flags), fn, arg, arg, arg, arg),
+				off(ts2, dur2, event.Flags(flags2), fn2, arg)))
 		},
 	)
 }

@@ -12,13 +12,8 @@ func (t *Timeline) Check() error {
 	for i := range t.Threads {
 		th := &t.Threads[i]
 		if th.First != next || th.Last <= th.First || int(th.Last) > len(t.Ops) {
-			return fmt.Errorf(
-				"timeline: thread %d has the ops [%d, %d), want them to begin at %d",
-				i,
-				th.First,
-				th.Last,
-				next,
-			)
+			return fmt.Errorf("timeline: thread %d has the ops [%d, %d), want them to begin at %d",
+				i, th.First, th.Last, next)
 		}
 		next = th.Last
 		if err := t.checkThread(th, used); err != nil {
@@ -96,13 +91,8 @@ func (t *Timeline) checkActivities(used []bool) error {
 	for d := range t.Devices {
 		dev := &t.Devices[d]
 		if dev.First != next || dev.Last < dev.First || int(dev.Last) > len(t.Activities) {
-			return fmt.Errorf(
-				"device %d has the activities [%d, %d), want them to begin at %d",
-				d,
-				dev.First,
-				dev.Last,
-				next,
-			)
+			return fmt.Errorf("device %d has the activities [%d, %d), want them to begin at %d",
+				d, dev.First, dev.Last, next)
 		}
 		for next = dev.First; next < dev.Last; next++ {
 			if err := t.checkActivity(int32(d), next, used); err != nil {

@@ -98,11 +98,8 @@ type waits struct {
 
 // from returns the calls that can have been under way at a time, and all later ones.
 func (w *waits) from(t *Timeline, at uint64) []int32 {
-	i, _ := slices.BinarySearchFunc(
-		w.ops,
-		at-min(at, w.longest),
-		func(op int32, at uint64) int { return cmp.Compare(t.Ops[op].Start, at) },
-	)
+	i, _ := slices.BinarySearchFunc(w.ops, at-min(at, w.longest),
+		func(op int32, at uint64) int { return cmp.Compare(t.Ops[op].Start, at) })
 	return w.ops[i:]
 }
 
@@ -181,11 +178,8 @@ func (b *builder) tail(p, table int32) uint64 {
 // backwards visits the calls that the agent saw in each thread of a process at [from, to], the last first, until
 // visit says no.
 func (b *builder) backwards(p int32, from, to uint64, visit func(o *Op) bool) {
-	first, _ := slices.BinarySearchFunc(
-		b.t.Threads,
-		p,
-		func(th Thread, p int32) int { return cmp.Compare(th.Process, p) },
-	)
+	first, _ := slices.BinarySearchFunc(b.t.Threads, p,
+		func(th Thread, p int32) int { return cmp.Compare(th.Process, p) })
 	for i := first; i < len(b.t.Threads) && b.t.Threads[i].Process == p; i++ {
 		th := &b.t.Threads[i]
 		ops := b.t.Ops[th.First:th.Last]

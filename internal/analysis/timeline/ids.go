@@ -91,10 +91,8 @@ func (b *builder) newTables() idTables {
 	}
 	total := int32(0)
 	for p := range x.windows {
-		slices.SortFunc(
-			x.windows[p],
-			func(v, w Span) int { return cmp.Or(cmp.Compare(v.From, w.From), cmp.Compare(v.To, w.To)) },
-		)
+		slices.SortFunc(x.windows[p],
+			func(v, w Span) int { return cmp.Or(cmp.Compare(v.From, w.From), cmp.Compare(v.To, w.To)) })
 		x.bounds[p] = between(x.windows[p])
 		x.base[p] = total
 		total += int32(max(1, len(x.windows[p])))

@@ -270,23 +270,18 @@ func (q *question) addWorks() {
 	for _, i := range q.x.acts {
 		act := &t.Activities[i]
 		e := &t.Rec.Events[act.Event]
-		p.Works = append(
-			p.Works,
-			correlate.Work{
-				Start:  e.TS,
-				End:    clampedEnd(e),
-				Shape:  workShape(act.Kind, e),
-				Stream: q.stream(act.Stream),
-			},
-		)
+		p.Works = append(p.Works, correlate.Work{
+			Start:  e.TS,
+			End:    clampedEnd(e),
+			Shape:  workShape(act.Kind, e),
+			Stream: q.stream(act.Stream),
+		})
 		q.refs = append(q.refs, i)
 	}
 	for i := range q.x.graphs {
 		g := &q.x.graphs[i]
-		p.Works = append(
-			p.Works,
-			correlate.Work{Start: g.start, End: g.end, Shape: graphShape, Stream: q.stream(g.stream)},
-		)
+		p.Works = append(p.Works,
+			correlate.Work{Start: g.start, End: g.end, Shape: graphShape, Stream: q.stream(g.stream)})
 		q.refs = append(q.refs, ^int32(i))
 	}
 	// They were gathered stream by stream.
@@ -306,10 +301,8 @@ func (q *question) addCalls() {
 		if !c.HasStream || c.Failed() {
 			continue
 		}
-		q.problem.Calls = append(
-			q.problem.Calls,
-			correlate.Call{Time: e.TS, Shape: callShape(&c, e), Lane: q.lane(c.Stream, op)},
-		)
+		q.problem.Calls = append(q.problem.Calls,
+			correlate.Call{Time: e.TS, Shape: callShape(&c, e), Lane: q.lane(c.Stream, op)})
 		q.ops = append(q.ops, op)
 	}
 }

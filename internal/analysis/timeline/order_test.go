@@ -64,14 +64,9 @@ func TestOrderOfRandomPrograms(t *testing.T) {
 							t.Logf("seed %d: %+v", seed, got)
 						}
 					}
-					t.Logf(
-						"%d of %d linked (%.1f%%), %d wrong (%.3f%%)",
-						all.linked,
-						all.linkable,
-						100*float64(all.linked)/float64(all.linkable),
-						all.wrong,
-						100*float64(all.wrong)/float64(max(1, all.linked)),
-					)
+					t.Logf("%d of %d linked (%.1f%%), %d wrong (%.3f%%)",
+						all.linked, all.linkable, 100*float64(all.linked)/float64(all.linkable), all.wrong,
+						100*float64(all.wrong)/float64(max(1, all.linked)))
 					if float64(all.wrong) > 0.01*float64(all.linked) {
 						t.Errorf("%+v: more than 1%% of the links are wrong", all)
 					}

@@ -28,13 +28,8 @@ func TestAheadReadsCalls(t *testing.T) {
 		for i := first; i < last; i++ {
 			a.Look(i, last)
 			if thread := i % threads; tl.Activities[i].Op >= a.next[thread] {
-				t.Fatalf(
-					"from %d: call %d of activity %d was not read; those of its thread up to %d were",
-					first,
-					tl.Activities[i].Op,
-					i,
-					a.next[thread],
-				)
+				t.Fatalf("from %d: call %d of activity %d was not read; those of its thread up to %d were",
+					first, tl.Activities[i].Op, i, a.next[thread])
 			}
 		}
 	}

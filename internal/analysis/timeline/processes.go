@@ -22,10 +22,8 @@ func newProcesses(t *Timeline) *processes {
 		p.byPID[one.PID] = append(p.byPID[one.PID], int32(i))
 	}
 	for _, list := range p.byPID {
-		slices.SortStableFunc(
-			list,
-			func(x, y int32) int { return cmp.Compare(t.Processes[x].Born, t.Processes[y].Born) },
-		)
+		slices.SortStableFunc(list,
+			func(x, y int32) int { return cmp.Compare(t.Processes[x].Born, t.Processes[y].Born) })
 	}
 	return p
 }

@@ -26,10 +26,8 @@ func newWaiting(b *builder) *waiting {
 			w.copies = append(w.copies, copied{b.t.Outermost(a.Op), i})
 		}
 	}
-	slices.SortFunc(
-		w.copies,
-		func(x, y copied) int { return cmp.Or(cmp.Compare(x.op, y.op), cmp.Compare(x.activity, y.activity)) },
-	)
+	slices.SortFunc(w.copies,
+		func(x, y copied) int { return cmp.Or(cmp.Compare(x.op, y.op), cmp.Compare(x.activity, y.activity)) })
 	for i := range b.t.Syncs {
 		if op := b.t.Syncs[i].Op; op != None {
 			w.told = append(w.told, b.t.Outermost(op))

@@ -87,13 +87,8 @@ func TestRead(t *testing.T) {
 	}
 	got := r.all(5000, false)
 	if len(got) != testSlots || got[0].Args[0] != 8 || r.count.lost != 4 {
-		t.Errorf(
-			"after an overflow: %d events, the first %+v, lost %d, want %d and 4",
-			len(got),
-			got,
-			r.count.lost,
-			testSlots,
-		)
+		t.Errorf("after an overflow: %d events, the first %+v, lost %d, want %d and 4",
+			len(got), got, r.count.lost, testSlots)
 	}
 }
 
@@ -185,16 +180,13 @@ func FuzzRead(f *testing.F) {
 		r := m.reader(t)
 		for range 20 {
 			for range 4 {
-				m.write(
-					rng.Uint64N(40),
-					scope{
-						start:      rng.Uint64N(6000),
-						end:        rng.Uint64N(6000),
-						name:       uint32(rng.UintN(300)),
-						attributes: uint32(rng.UintN(300)),
-						id:         rng.Uint64N(3),
-					},
-				)
+				m.write(rng.Uint64N(40), scope{
+					start:      rng.Uint64N(6000),
+					end:        rng.Uint64N(6000),
+					name:       uint32(rng.UintN(300)),
+					attributes: uint32(rng.UintN(300)),
+					id:         rng.Uint64N(3),
+				})
 			}
 			for i, b := range noise {
 				if at := headBegun + (i*131+rng.IntN(64))%(len(m)-headBegun); i < 64 {

@@ -80,10 +80,8 @@ func newRing(mem []byte, pid uint64) (*ring, error) {
 	case len(mem) < headerBytes || string(head[:len(magic)]) != magic:
 		return nil, errors.New("it does not begin as the package makes it")
 	case le.Uint32(head[headRecord:]) != recordBytes:
-		return nil, fmt.Errorf(
-			"its records have %d bytes: it is of another version of the package",
-			le.Uint32(head[headRecord:]),
-		)
+		return nil, fmt.Errorf("its records have %d bytes: it is of another version of the package",
+			le.Uint32(head[headRecord:]))
 	case slots == 0 || slots > maxSlots || slots&(slots-1) != 0 || names > maxNames ||
 		uint64(len(mem)) != headerBytes+slots*recordBytes+names:
 		return nil, fmt.Errorf("%d records and %d bytes of names do not fit %d bytes", slots, names, len(mem))

@@ -84,11 +84,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(with.sites.plain) <= len(first.sites.plain) {
-		t.Errorf(
-			"%d probes with all calls, %d without: one plan is taken for the other",
-			len(with.sites.plain),
-			len(first.sites.plain),
-		)
+		t.Errorf("%d probes with all calls, %d without: one plan is taken for the other",
+			len(with.sites.plain), len(first.sites.plain))
 	}
 }
 

@@ -264,10 +264,8 @@ func (l *launches) shut() {
 	if l.from == 0 {
 		return
 	}
-	l.windows = append(
-		l.windows,
-		recording.GPUWindow{PID: l.pid, From: l.from, To: clock.Monotonic(), Calls: true, End: "detached"},
-	)
+	l.windows = append(l.windows,
+		recording.GPUWindow{PID: l.pid, From: l.from, To: clock.Monotonic(), Calls: true, End: "detached"})
 	l.from = 0
 	if len(l.windows) > maxWindows {
 		l.windows = slices.Clone(l.windows[len(l.windows)-maxWindows:])
@@ -290,16 +288,13 @@ func (l *launches) between(from, to uint64) []recording.GPUWindow {
 	defer l.mu.Unlock()
 	all := slices.Clone(l.windows)
 	if l.from != 0 {
-		all = append(
-			all,
-			recording.GPUWindow{
-				PID:   l.pid,
-				From:  l.from,
-				To:    max(l.from, min(to, clock.Monotonic())),
-				Calls: true,
-				End:   "open",
-			},
-		)
+		all = append(all, recording.GPUWindow{
+			PID:   l.pid,
+			From:  l.from,
+			To:    max(l.from, min(to, clock.Monotonic())),
+			Calls: true,
+			End:   "open",
+		})
 	}
 	return overlapping(all, from, to)
 }
@@ -327,10 +322,8 @@ func (s *Source) SetLaunches(p proc.ID, mode LaunchMode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, told := s.wanted[p]; !told { // it may be one that Forget was called for a moment ago: those do not pile up
-		maps.DeleteFunc(
-			s.wanted,
-			func(other proc.ID, _ LaunchMode) bool { return s.procs[other] == nil && !proc.Lives(other) },
-		)
+		maps.DeleteFunc(s.wanted,
+			func(other proc.ID, _ LaunchMode) bool { return s.procs[other] == nil && !proc.Lives(other) })
 	}
 	s.wanted[p] = mode
 	if known := s.procs[p]; known != nil && known.launches != nil {

@@ -147,13 +147,8 @@ func (b *bench) compare(truth *cudasim.Truth, syncs int) {
 		}
 	}
 	all := len(truth.CallsOf("cuLaunchKernel"))
-	b.tb.Logf(
-		"%d windows, %d launches in them, of %d; %d were seen",
-		len(b.windows()),
-		inside,
-		all,
-		len(b.seen["cuLaunchKernel"]),
-	)
+	b.tb.Logf("%d windows, %d launches in them, of %d; %d were seen",
+		len(b.windows()), inside, all, len(b.seen["cuLaunchKernel"]))
 	if inside == 0 || len(b.seen["cuLaunchKernel"]) > all/2 {
 		b.tb.Error("no launch in a window, or probes outside of windows")
 	}
@@ -270,11 +265,8 @@ func TestIndex(t *testing.T) {
 func BenchmarkWindow(b *testing.B) {
 	for _, mode := range []uprobe.Mode{uprobe.Session, uprobe.Multi, uprobe.Perf} {
 		b.Run(string(mode), func(b *testing.B) {
-			w, v := watch(
-				b,
-				cudaapi.Options{Mode: mode, Launches: cudaapi.LaunchesOff},
-				"until { launch 20 kernel=k_us5 ; sleep 100us }",
-			)
+			w, v := watch(b, cudaapi.Options{Mode: mode, Launches: cudaapi.LaunchesOff},
+				"until { launch 20 kernel=k_us5 ; sleep 100us }")
 			v.Go()
 			on, off, functions := w.source.LaunchProbes(w.process.ID())
 			var times [3]uint64

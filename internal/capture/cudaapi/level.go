@@ -81,10 +81,8 @@ func (s *Source) SetLevel(level int) error {
 		all = append(all, p.libraries...)
 	}
 	s.mu.Unlock()
-	return errors.Join(
-		s.attacher.SetFrequent(frequentCalls[level]),
-		atOnce(all, func(l *library) error { return s.put(l, l.row.PID) }),
-	)
+	return errors.Join(s.attacher.SetFrequent(frequentCalls[level]),
+		atOnce(all, func(l *library) error { return s.put(l, l.row.PID) }))
 }
 
 // put puts the probes on a library that the level wants there, and takes off the others. The caller

@@ -17,10 +17,8 @@ import (
 func TestFrequentCallsAreCounted(t *testing.T) {
 	b, v := watch(t, cudaapi.Options{Launches: cudaapi.LaunchesOff}, "until { malloc 64 ; free ; sync }")
 	v.Go()
-	b.await(
-		"skipped calls",
-		func() bool { return len(b.seen["cuMemAlloc"]) > 2000 && counted(b.seen["cuMemAlloc"]) > 20_000 },
-	)
+	b.await("skipped calls",
+		func() bool { return len(b.seen["cuMemAlloc"]) > 2000 && counted(b.seen["cuMemAlloc"]) > 20_000 })
 	if err := b.source.SetLevel(1); err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +96,8 @@ func counted(events []event.Event) uint64 {
 
 // Levels beyond sampling take probes off, and put them on again.
 func TestLevelsTakeProbesOff(t *testing.T) {
-	b, v := watchLibrary(
-		t,
-		"runtime",
-		cudaapi.Options{Launches: cudaapi.LaunchesOff},
-		"stream-new ; until { malloc 64 ; free ; h2d 64 async stream=1 ; ssync stream=1 ; sleep 1ms }",
-	)
+	b, v := watchLibrary(t, "runtime", cudaapi.Options{Launches: cudaapi.LaunchesOff},
+		"stream-new ; until { malloc 64 ; free ; h2d 64 async stream=1 ; ssync stream=1 ; sleep 1ms }")
 	v.Go()
 	const alloc, runtimeCopy, driverCopy, wait = "cuMemAlloc", "cudaMemcpyAsync", "cuMemcpyHtoDAsync", "cuStreamSynchronize"
 	all := []string{alloc, runtimeCopy, driverCopy, wait}
@@ -145,12 +139,8 @@ func TestLevelsTakeProbesOff(t *testing.T) {
 
 // What a source says it would take at a level that takes probes off is what it takes there, for each call of the loop.
 func TestLevelsAreForeseen(t *testing.T) {
-	b, v := watchLibrary(
-		t,
-		"runtime",
-		cudaapi.Options{Launches: cudaapi.LaunchesOff},
-		"stream-new ; until { malloc 64 ; free ; h2d 64 async stream=1 ; ssync stream=1 ; sleep 1ms }",
-	)
+	b, v := watchLibrary(t, "runtime", cudaapi.Options{Launches: cudaapi.LaunchesOff},
+		"stream-new ; until { malloc 64 ; free ; h2d 64 async stream=1 ; ssync stream=1 ; sleep 1ms }")
 	b.observes = true
 	v.Go()
 	// perLoop returns what each loop took at the level in force, and would have at the others, in ns.

@@ -141,16 +141,13 @@ func (l *library) losses(pid uint32, lost error) []loss.Loss {
 	}
 	var out []loss.Loss
 	if failed := l.failed(); len(failed) > 0 {
-		out = append(
-			out,
-			loss.Loss{
-				Reason: loss.ProbeFailed,
-				Count:  uint64(len(failed)),
-				PID:    pid,
-				Where:  where,
-				Detail: failed[0].Error(),
-			},
-		)
+		out = append(out, loss.Loss{
+			Reason: loss.ProbeFailed,
+			Count:  uint64(len(failed)),
+			PID:    pid,
+			Where:  where,
+			Detail: failed[0].Error(),
+		})
 	}
 	if dear := l.row.Points - l.row.Cheap; dear > 0 {
 		out = append(out, loss.Loss{Reason: loss.ExpensivePoint, Count: uint64(dear), PID: pid, Where: where})

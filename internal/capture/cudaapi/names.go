@@ -23,11 +23,8 @@ func (n *names) index(f recording.Function) (uint16, error) {
 		return i, nil
 	}
 	if len(n.rows) > math.MaxUint16 {
-		return 0, fmt.Errorf(
-			"more than %d different functions: restart the daemon to probe %s",
-			math.MaxUint16+1,
-			f.Name,
-		)
+		return 0, fmt.Errorf("more than %d different functions: restart the daemon to probe %s",
+			math.MaxUint16+1, f.Name)
 	}
 	if n.numbers == nil {
 		n.numbers = map[recording.Function]uint16{}

@@ -77,10 +77,7 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 		return nil, fmt.Errorf("load the programs for CUDA calls: %w", err)
 	}
 	opts.LaunchesFor, opts.LaunchesEvery = cmp.Or(opts.LaunchesFor, defaultFor),
-		cmp.Or(
-			opts.LaunchesEvery,
-			defaultEvery,
-		)
+		cmp.Or(opts.LaunchesEvery, defaultEvery)
 	opts.Keep = cmp.Or(opts.Keep, defaultKeep)
 	s := &Source{opts: opts, attacher: attacher, procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}
 	s.detaching.SetLimit(closers)

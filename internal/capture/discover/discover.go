@@ -250,12 +250,8 @@ func (d *Discoverer) consider(pid uint32) bool {
 	}
 	if why := d.refuse(&u, top); why != "" {
 		if d.note(&u, why) {
-			d.log.Debug(
-				"a process that uses a GPU is left alone",
-				zap.Uint32("pid", u.PID),
-				zap.String("comm", u.Comm),
-				zap.String("why", why),
-			)
+			d.log.Debug("a process that uses a GPU is left alone", zap.Uint32("pid", u.PID),
+				zap.String("comm", u.Comm), zap.String("why", why))
 			d.count(func(c *Counts) { c.Refused++ })
 		}
 		return false
@@ -263,22 +259,14 @@ func (d *Discoverer) consider(pid uint32) bool {
 	if err := d.opts.Watch(top); err != nil {
 		if d.note(&u, err.Error()) {
 			d.count(func(c *Counts) { c.Failed++ })
-			d.log.Warn(
-				"a process that uses a GPU is not watched; it is tried again",
-				zap.Uint32("pid", top),
-				zap.String("comm", u.Comm),
-				zap.Error(err),
-			)
+			d.log.Warn("a process that uses a GPU is not watched; it is tried again", zap.Uint32("pid", top),
+				zap.String("comm", u.Comm), zap.Error(err))
 		}
 		return true
 	}
 	d.count(func(c *Counts) { c.Watched++ })
-	d.log.Info(
-		"found a process that uses a GPU",
-		zap.Uint32("pid", top),
-		zap.Uint32("using", pid),
-		zap.String("comm", u.Comm),
-	)
+	d.log.Info("found a process that uses a GPU", zap.Uint32("pid", top), zap.Uint32("using", pid),
+		zap.String("comm", u.Comm))
 	return true
 }
 

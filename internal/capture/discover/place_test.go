@@ -118,11 +118,8 @@ func TestPods(t *testing.T) {
 	t.Cleanup(s.Close)
 	account := t.TempDir()
 	write(t, filepath.Join(account, "token"), "secret\n")
-	write(
-		t,
-		filepath.Join(account, "ca.crt"),
-		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})),
-	)
+	write(t, filepath.Join(account, "ca.crt"),
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
 	host, port, _ := strings.Cut(strings.TrimPrefix(s.URL, "https://"), ":")
 	env := map[string]string{"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "NODE_NAME": "node-1"}
 	get := func(k string) string { return env[k] }

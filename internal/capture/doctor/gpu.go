@@ -130,11 +130,8 @@ func (m *machine) cupti(p *proc.Process, agents []recording.AgentStatus) []check
 	}
 	out := []check{
 		mapped("driver library", driver, "it has not used CUDA yet: a report is about its CPU work until then"),
-		mapped(
-			"libcupti",
-			cupti,
-			"the agent looks for one beside the CUDA libraries; name another with inferscoped --cupti",
-		),
+		mapped("libcupti", cupti,
+			"the agent looks for one beside the CUDA libraries; name another with inferscoped --cupti"),
 	}
 	out = append(out, m.holder(p, tool, agents))
 	return out

@@ -67,11 +67,9 @@ func (h Host) checkLockdown() error {
 	if h.Lockdown != "confidentiality" {
 		return nil
 	}
-	return clierror.New(
-		clierror.Unsupported,
+	return clierror.New(clierror.Unsupported,
 		"boot without lockdown=confidentiality; lockdown=integrity is no obstacle",
-		errors.New("the kernel is locked down for confidentiality, so that no BPF program may read memory"),
-	)
+		errors.New("the kernel is locked down for confidentiality, so that no BPF program may read memory"))
 }
 
 func (h Host) checkKernel() error {
@@ -101,11 +99,8 @@ func (h Host) checkUprobes() error {
 		return nil
 	}
 	if perf.Answer == No {
-		return clierror.New(
-			clierror.Unsupported,
-			hint(PerfCookie),
-			fmt.Errorf("this kernel has neither %s nor %s: %w", multi.Name, perf.Name, perf.Err),
-		)
+		return clierror.New(clierror.Unsupported, hint(PerfCookie),
+			fmt.Errorf("this kernel has neither %s nor %s: %w", multi.Name, perf.Name, perf.Err))
 	}
 	if h.Capabilities.Known && !h.Capabilities.Has(SysAdmin) {
 		return clierror.New(
@@ -124,9 +119,7 @@ func denied(err error) bool {
 // refused: the capabilities are there, yet the kernel says no. In a container that
 // is a seccomp profile or a user namespace, whose capabilities are not the machine's.
 func refused(name Name, err error) error {
-	return clierror.New(
-		clierror.Permission,
+	return clierror.New(clierror.Permission,
 		"leave the user namespace, or let the seccomp profile allow bpf and perf_event_open",
-		fmt.Errorf("the kernel refuses %s although the capabilities are there: %w", name, err),
-	)
+		fmt.Errorf("the kernel refuses %s although the capabilities are there: %w", name, err))
 }

@@ -144,10 +144,8 @@ func (p Prober) btf() Finding {
 		return finding(BTF, fmt.Errorf("read /%s: %w", btfFile, err))
 	}
 	if !bytes.Equal(magic, []byte{0x9f, 0xeb}) && !bytes.Equal(magic, []byte{0xeb, 0x9f}) {
-		return finding(
-			BTF,
-			fmt.Errorf("/%s begins with % x, which is not BTF: %w", btfFile, magic, ebpf.ErrNotSupported),
-		)
+		return finding(BTF,
+			fmt.Errorf("/%s begins with % x, which is not BTF: %w", btfFile, magic, ebpf.ErrNotSupported))
 	}
 	return finding(BTF, nil)
 }

@@ -106,11 +106,8 @@ func (fs *procfs) explainOpen(pid uint32, err error) error {
 		}
 		return noProcess(fmt.Errorf("pid %d: no such process", pid))
 	case errors.Is(err, unix.ENOSYS):
-		return clierror.New(
-			clierror.Unsupported,
-			"use Linux 5.15 or newer",
-			fmt.Errorf("opening a pidfd of %d: %w", pid, err),
-		)
+		return clierror.New(clierror.Unsupported, "use Linux 5.15 or newer",
+			fmt.Errorf("opening a pidfd of %d: %w", pid, err))
 	}
 	return fmt.Errorf("opening a pidfd of %d: %w", pid, err)
 }
@@ -128,19 +125,13 @@ func explainRead(pid uint32, err error) error {
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, os.ErrNotExist):
 		if err := unix.Kill(int(pid), 0); err == nil || errors.Is(err, unix.EPERM) {
-			return clierror.New(
-				clierror.Permission,
-				hintHidepid,
-				fmt.Errorf("pid %d exists but cannot be seen in /proc", pid),
-			)
+			return clierror.New(clierror.Permission, hintHidepid,
+				fmt.Errorf("pid %d exists but cannot be seen in /proc", pid))
 		}
 		return noProcess(fmt.Errorf("pid %d: no such process", pid))
 	case errors.Is(err, os.ErrPermission):
-		return clierror.New(
-			clierror.Permission,
-			hintPtrace,
-			fmt.Errorf("pid %d cannot be read without CAP_SYS_PTRACE: %w", pid, err),
-		)
+		return clierror.New(clierror.Permission, hintPtrace,
+			fmt.Errorf("pid %d cannot be read without CAP_SYS_PTRACE: %w", pid, err))
 	}
 	return fmt.Errorf("reading pid %d: %w", pid, err)
 }

@@ -47,11 +47,8 @@ func (fs *procfs) variable(pid uint32, name string) (value string, set bool, err
 	case r := <-found:
 		return r.value, r.set, r.err
 	case <-deadline.C:
-		return "", false, fmt.Errorf(
-			"reading the environment of pid %d: its memory does not answer: %w",
-			pid,
-			os.ErrDeadlineExceeded,
-		)
+		return "", false, fmt.Errorf("reading the environment of pid %d: its memory does not answer: %w",
+			pid, os.ErrDeadlineExceeded)
 	}
 }
 

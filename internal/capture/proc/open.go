@@ -32,13 +32,8 @@ func (fs *procfs) open(p *Process, m Mapping) (*os.File, error) {
 	if byMapping == nil {
 		return f, nil
 	}
-	return nil, fmt.Errorf(
-		"opening %q of pid %d: by its path: %w; by its mapping: %w",
-		m.Path,
-		p.PID,
-		byPath,
-		byMapping,
-	)
+	return nil, fmt.Errorf("opening %q of pid %d: by its path: %w; by its mapping: %w",
+		m.Path, p.PID, byPath, byMapping)
 }
 
 // openPath opens the mapping's path inside p's root. Dev is not compared: on

@@ -198,12 +198,8 @@ func TestChangesTellTheOwner(t *testing.T) {
 		}
 		execs++
 		if c.Process.Owner != Root || c.Process.UID != nobody {
-			t.Errorf(
-				"a setuid program runs as %d, owned by %d: want the real id %d, and root",
-				c.Process.UID,
-				c.Process.Owner,
-				nobody,
-			)
+			t.Errorf("a setuid program runs as %d, owned by %d: want the real id %d, and root",
+				c.Process.UID, c.Process.Owner, nobody)
 		}
 	}
 	if execs != 8 {

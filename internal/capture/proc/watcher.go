@@ -110,11 +110,8 @@ func New(o Options) (*Watcher, error) {
 	if o.Discover {
 		w.found = make(chan uint32, maxFound)
 		if err := w.maps.watch(true); err != nil {
-			return nil, errors.Join(
-				fmt.Errorf("watching for processes that use a GPU: %w", err),
-				k.close(),
-				w.maps.close(),
-			)
+			return nil, errors.Join(fmt.Errorf("watching for processes that use a GPU: %w", err), k.close(),
+				w.maps.close())
 		}
 	}
 	go w.loop()

@@ -48,10 +48,8 @@ func checkOrder(t *testing.T, frames []recording.Frame) bool {
 	}
 	between := func(a, b string) []recording.Frame {
 		at := func(name string) int {
-			return slices.IndexFunc(
-				frames,
-				func(f recording.Frame) bool { return f.Kind == recording.PythonFrame && f.Name == name },
-			)
+			return slices.IndexFunc(frames,
+				func(f recording.Frame) bool { return f.Kind == recording.PythonFrame && f.Name == name })
 		}
 		return frames[at(a)+1 : at(b)]
 	}

@@ -60,13 +60,8 @@ func TestLevels(t *testing.T) {
 				took := (cpuTime(t, v.pid()) - ran).Seconds()
 				got, want := float64(len(clockOf(s.events[from:], v.pid()))), took*[]float64{500, 250, 100, 0}[level]
 				if got < want*0.7-5 || got > want*1.3+5 {
-					t.Errorf(
-						"level %s: %.0f samples in %.2f s of computing, not %.0f",
-						s.Levels()[level].Name,
-						got,
-						took,
-						want,
-					)
+					t.Errorf("level %s: %.0f samples in %.2f s of computing, not %.0f",
+						s.Levels()[level].Name, got, took, want)
 				}
 			}
 			if err := s.SetLevel(4); err == nil {

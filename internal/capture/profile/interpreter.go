@@ -126,13 +126,10 @@ func (i *Interpreter) Frames(r Raw) []PythonFrame {
 			}
 			continue
 		}
-		out = append(
-			out,
-			PythonFrame{
-				recording.Frame{Kind: recording.PythonFrame, Name: f.name, File: f.file, Line: f.line},
-				r.entry[n],
-			},
-		)
+		out = append(out, PythonFrame{
+			recording.Frame{Kind: recording.PythonFrame, Name: f.name, File: f.file, Line: f.line},
+			r.entry[n],
+		})
 	}
 	return out
 }

@@ -29,13 +29,10 @@ func (s *Source) Levels() []overhead.Level {
 		}
 		out = append(out, l)
 	}
-	return append(
-		out,
-		overhead.Level{
-			Name:  recording.LevelOff,
-			Loses: "CPU samples: what the CPU was busy with, and in which code threads waited",
-		},
-	)
+	return append(out, overhead.Level{
+		Name:  recording.LevelOff,
+		Loses: "CPU samples: what the CPU was busy with, and in which code threads waited",
+	})
 }
 
 // Level implements overhead.Source.

@@ -179,11 +179,8 @@ func (m *modules) at(pid uint32, addr uint64) (proc.Mapping, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.mappings(pid)
-	i, found := slices.BinarySearchFunc(
-		all,
-		addr,
-		func(t proc.Mapping, a uint64) int { return cmp.Compare(t.Start, a) },
-	)
+	i, found := slices.BinarySearchFunc(all, addr,
+		func(t proc.Mapping, a uint64) int { return cmp.Compare(t.Start, a) })
 	if !found {
 		i--
 	}

@@ -59,25 +59,16 @@ func (o *Options) check() error {
 		o.Hz = DefaultHz
 	}
 	if o.Hz < minHz || o.Hz > maxHz {
-		return clierror.New(
-			clierror.Usage,
-			fmt.Sprintf("choose %d to %d", minHz, maxHz),
-			fmt.Errorf("a sampling frequency of %d Hz is out of range", o.Hz),
-		)
+		return clierror.New(clierror.Usage, fmt.Sprintf("choose %d to %d", minHz, maxHz),
+			fmt.Errorf("a sampling frequency of %d Hz is out of range", o.Hz))
 	}
 	if o.Switches < 0 || o.Switches > maxSwitch {
-		return clierror.New(
-			clierror.Usage,
-			fmt.Sprintf("choose 0 to %d", maxSwitch),
-			fmt.Errorf("%d samples of switches a second are out of range", o.Switches),
-		)
+		return clierror.New(clierror.Usage, fmt.Sprintf("choose 0 to %d", maxSwitch),
+			fmt.Errorf("%d samples of switches a second are out of range", o.Switches))
 	}
 	if !(o.Budget >= 0 && o.Budget <= 1) {
-		return clierror.New(
-			clierror.Usage,
-			"choose 0 to 100 percent; 0 bounds nothing",
-			fmt.Errorf("an overhead budget of %g%% is out of range", 100*o.Budget),
-		)
+		return clierror.New(clierror.Usage, "choose 0 to 100 percent; 0 bounds nothing",
+			fmt.Errorf("an overhead budget of %g%% is out of range", 100*o.Budget))
 	}
 	if o.Symbols == nil {
 		o.Symbols = symbol.New(symbol.Options{})

@@ -75,10 +75,8 @@ func (r *raw) decode(b []byte) error {
 	r.python, r.entry, r.kernel, r.returns = r.python[:0], r.entry[:0], r.kernel[:0], r.returns[:0]
 	for ; frames > 0; frames-- {
 		code := ne.Uint64(rest)
-		r.python = append(
-			r.python,
-			codeAt{code: code &^ entryBit, check: ne.Uint32(rest[8:]), lasti: ne.Uint32(rest[12:])},
-		)
+		r.python = append(r.python,
+			codeAt{code: code &^ entryBit, check: ne.Uint32(rest[8:]), lasti: ne.Uint32(rest[12:])})
 		r.entry = append(r.entry, code&entryBit != 0)
 		rest = rest[frameBytes:]
 	}

@@ -128,12 +128,8 @@ func receive(conn *net.UnixConn, packet []byte) (n int) {
 	}
 	err = raw.Read(func(fd uintptr) bool {
 		for {
-			length, _, errno := syscall.RawSyscall(
-				unix.SYS_READ,
-				fd,
-				uintptr(unsafe.Pointer(&packet[0])),
-				uintptr(len(packet)),
-			)
+			length, _, errno := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&packet[0])),
+				uintptr(len(packet)))
 			if n = int(length); errno != unix.EINTR {
 				return errno != unix.EAGAIN
 			}

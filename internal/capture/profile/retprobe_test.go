@@ -60,10 +60,8 @@ func TestStackAtAReturnProbe(t *testing.T) {
 	if whole > cut {
 		t.Errorf("%d stacks are whole, %d end at the probe: this shows nothing", whole, cut)
 	}
-	s.until(
-		"the reason in the state",
-		func([]event.Event) bool { return strings.Contains(s.State().Detail, "return probe") },
-	)
+	s.until("the reason in the state",
+		func([]event.Event) bool { return strings.Contains(s.State().Detail, "return probe") })
 }
 
 // probeReturn puts a program that does nothing on the return of a function.

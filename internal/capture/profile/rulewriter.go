@@ -65,13 +65,8 @@ func (w *ruleWriter) slide() {
 		return
 	}
 	from := w.at * ruleStride
-	w.window, w.err = unix.Mmap(
-		w.fd,
-		int64(from),
-		min(ruleWindow, w.total*ruleStride-from),
-		unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_SHARED,
-	)
+	w.window, w.err = unix.Mmap(w.fd, int64(from), min(ruleWindow, w.total*ruleStride-from),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	w.memory = w.window
 }
 

@@ -84,10 +84,8 @@ func wholePython(t *testing.T, s *following) {
 }
 
 func whole(events []event.Event) []event.Event {
-	return slices.DeleteFunc(
-		slices.Clone(events),
-		func(e event.Event) bool { return event.StackOrigin(e.Args[1]) != event.Whole },
-	)
+	return slices.DeleteFunc(slices.Clone(events),
+		func(e event.Event) bool { return event.StackOrigin(e.Args[1]) != event.Whole })
 }
 
 func countOrigin(events []event.Event, o event.StackOrigin) int {

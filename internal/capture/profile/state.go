@@ -32,13 +32,8 @@ func (s *Source) State() recording.Source {
 			s.noCPUs,
 		)
 	}
-	state.Detail = fmt.Sprintf(
-		"%s by %s; %s; native unwinder: %s",
-		s.Levels()[s.Level()].Name,
-		by,
-		s.tally.shares(),
-		s.unwinderState(),
-	)
+	state.Detail = fmt.Sprintf("%s by %s; %s; native unwinder: %s",
+		s.Levels()[s.Level()].Name, by, s.tally.shares(), s.unwinderState())
 	return state
 }
 
@@ -78,12 +73,8 @@ func (s *Source) Losses() []loss.Loss {
 	add(loss.StackPython, s.tally.origins[event.Python].Load(), "", "")
 	add(loss.StackLeaf, s.tally.origins[event.Leaf].Load(), "", "")
 	if s.cpus != nil {
-		add(
-			loss.SwitchesShed,
-			s.cpus.skipped(),
-			"",
-			fmt.Sprintf("on CPUs that switch more than %d times a second", maxSwitchRate),
-		)
+		add(loss.SwitchesShed, s.cpus.skipped(), "",
+			fmt.Sprintf("on CPUs that switch more than %d times a second", maxSwitchRate))
 		if left, why := s.cpus.unsampled(); len(left) > 0 {
 			add(loss.ThreadUnsampled, uint64(len(left)), "the CPUs "+strings.Join(left, ", "), why.Error())
 		}

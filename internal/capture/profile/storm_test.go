@@ -46,10 +46,8 @@ func TestNoPausesWithoutAStorm(t *testing.T) {
 	v.tid(t, "rare")
 	s.follow(v.pid())
 	begin := time.Now()
-	s.until(
-		"three looks",
-		func(e []event.Event) bool { return time.Since(begin) > 3500*time.Millisecond && len(e) > 0 },
-	)
+	s.until("three looks",
+		func(e []event.Event) bool { return time.Since(begin) > 3500*time.Millisecond && len(e) > 0 })
 	if n := pauses(s); n != 0 {
 		t.Errorf("%d pauses in a process that switches some hundred times a second", n)
 	}

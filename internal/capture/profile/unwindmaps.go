@@ -188,10 +188,8 @@ func (m *unwindMaps) publish(file uint64, f *filled) error {
 		return fmt.Errorf("hand %d unwind rules to the kernel: %w", f.count, err)
 	}
 	if _, err := o.Pages.BatchUpdate(f.keys, f.pages, nil); err != nil {
-		return errors.Join(
-			fmt.Errorf("hand %d pages of unwind rules to the kernel: %w", len(f.keys), err),
-			withdraw(o, file, f),
-		)
+		return errors.Join(fmt.Errorf("hand %d pages of unwind rules to the kernel: %w", len(f.keys), err),
+			withdraw(o, file, f))
 	}
 	return nil
 }

@@ -138,10 +138,8 @@ func clockOf(events []event.Event, tid uint32) []event.Event {
 
 func (f *following) untilThread(tid uint32, n int) []event.Event {
 	f.t.Helper()
-	f.until(
-		fmt.Sprintf("%d samples of thread %d", n, tid),
-		func(e []event.Event) bool { return len(clockOf(e, tid)) >= n },
-	)
+	f.until(fmt.Sprintf("%d samples of thread %d", n, tid),
+		func(e []event.Event) bool { return len(clockOf(e, tid)) >= n })
 	return clockOf(f.events, tid)
 }
 

@@ -152,10 +152,8 @@ func TestWireBounds(t *testing.T) {
 	}
 	unknown := &trace{pid: 1, tid: 1, stack: &unwound{}}
 	for range 2 * maxFrames {
-		unknown.stack.frames = append(
-			unknown.stack.frames,
-			&frame{kind: nativeFrame, name: strings.Repeat("y", maxNameLength)},
-		)
+		unknown.stack.frames = append(unknown.stack.frames,
+			&frame{kind: nativeFrame, name: strings.Repeat("y", maxNameLength)})
 	}
 	d := decoder{convert: newConverter(newModules())}
 	n := 0

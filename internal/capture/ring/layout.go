@@ -38,11 +38,8 @@ func layout(budget int64, possible int, online []int) (plan, error) {
 		budget = DefaultBytes
 	}
 	if budget < minBytes {
-		return plan{}, fmt.Errorf(
-			"ring buffers of %d bytes in all are too small: give at least %d KiB",
-			budget,
-			minBytes>>10,
-		)
+		return plan{}, fmt.Errorf("ring buffers of %d bytes in all are too small: give at least %d KiB",
+			budget, minBytes>>10)
 	}
 	if len(online) == 0 || possible < 1 || possible > maxCPUs {
 		return plan{}, fmt.Errorf("cannot place ring buffers on %d possible and %d online CPUs", possible, len(online))

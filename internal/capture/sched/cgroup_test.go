@@ -158,11 +158,8 @@ func TestThrottlingIsTheReason(t *testing.T) {
 	move(t, v.pid, dir)
 	d := serve(t, v.pid)
 	throttled := func() uint64 {
-		return counter(
-			t,
-			filepath.Join(dir, "cpu.stat"),
-			map[string]uint64{"throttled_time": 1, "throttled_usec": 1000},
-		)
+		return counter(t, filepath.Join(dir, "cpu.stat"),
+			map[string]uint64{"throttled_time": 1, "throttled_usec": 1000})
 	}
 	time.Sleep(200 * time.Millisecond)
 	before := throttled()
@@ -170,13 +167,8 @@ func TestThrottlingIsTheReason(t *testing.T) {
 	truth := throttled() - before
 	s, text := summary(t, d, v.pid, 1500*time.Millisecond)
 	if p := &s.Pressure; !p.Known || !within(p.Throttled, truth, 0.15, 0) || p.Periods < 10 {
-		t.Errorf(
-			"throttled for %d ns in %d periods of a window of %d; cpu.stat says %d",
-			p.Throttled,
-			p.Periods,
-			s.Length,
-			truth,
-		)
+		t.Errorf("throttled for %d ns in %d periods of a window of %d; cpu.stat says %d",
+			p.Throttled, p.Periods, s.Length, truth)
 	}
 	if th := s.Threads[0]; float64(th.Runnable) < 0.7*float64(s.Length) || th.Blocked != 0 {
 		t.Errorf("the thread %+v was not ready all the time", th)

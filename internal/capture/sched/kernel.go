@@ -126,12 +126,8 @@ func (k *kernel) follow(id proc.ID) (already bool, err error) {
 		return true, nil
 	}
 	if err := k.objects.Followed.Put(id.PID, bpf.SchedFollowedProcess{Ticks: id.StartTime}); err != nil {
-		return false, fmt.Errorf(
-			"follow the scheduling of pid %d (of at most %d processes): %w",
-			id.PID,
-			k.objects.Followed.MaxEntries(),
-			err,
-		)
+		return false, fmt.Errorf("follow the scheduling of pid %d (of at most %d processes): %w",
+			id.PID, k.objects.Followed.MaxEntries(), err)
 	}
 	if err := k.objects.Filter.Put(k.slot(id.PID), uint8(1)); err != nil {
 		return false, fmt.Errorf("let pid %d pass the filter: %w", id.PID, err)

@@ -85,10 +85,8 @@ func TestStackAsVerified(t *testing.T) {
 		if err := setConstants(spec, opts); err != nil {
 			t.Fatal(err)
 		}
-		all, err := ebpf.NewCollectionWithOptions(
-			spec,
-			ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}},
-		)
+		all, err := ebpf.NewCollectionWithOptions(spec,
+			ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
 		if err != nil {
 			t.Fatalf("%+v", err)
 		}

@@ -39,14 +39,8 @@ func TestLevelsKeepTheTotals(t *testing.T) {
 				known += ns
 			}
 			if pipes := th.Summed.Reasons[threads.Pipe]; known != th.Summed.Blocked || pipes < known/2 {
-				t.Errorf(
-					"%s: thread %d: of %d ns blocked in sums %d are explained, %d as pipes",
-					name,
-					tid,
-					th.Summed.Blocked,
-					known,
-					pipes,
-				)
+				t.Errorf("%s: thread %d: of %d ns blocked in sums %d are explained, %d as pipes",
+					name, tid, th.Summed.Blocked, known, pipes)
 			}
 		}
 		if n, all := s.single(), len(s.rec.Events); n > int(s.thread(both[0]).Summed.Count)/5 {

@@ -228,15 +228,12 @@ func withRoles(objects []recording.Object, roles map[objectKey]recording.Role) [
 		role := roles[id]
 		if g := (group{id.pid, role}); count[g] < maxOfRole {
 			count[g]++
-			objects = append(
-				objects,
-				recording.Object{
-					PID:   id.pid,
-					Inode: id.inode,
-					Name:  "socket:[" + strconv.FormatUint(id.inode, 10) + "]",
-					Role:  role,
-				},
-			)
+			objects = append(objects, recording.Object{
+				PID:   id.pid,
+				Inode: id.inode,
+				Name:  "socket:[" + strconv.FormatUint(id.inode, 10) + "]",
+				Role:  role,
+			})
 		}
 	}
 	return objects

@@ -76,12 +76,8 @@ func TestSleepIsEndedByTheTimer(t *testing.T) {
 		}
 	}
 	if missed := sched.Missed(w.source); unseen > missed {
-		t.Errorf(
-			"nobody is known to have ended %d of %d sleeps, and %d wake-ups were counted as not seen",
-			unseen,
-			len(waits),
-			missed,
-		)
+		t.Errorf("nobody is known to have ended %d of %d sleeps, and %d wake-ups were counted as not seen",
+			unseen, len(waits), missed)
 	}
 }
 
@@ -245,13 +241,8 @@ func TestShortLivedThreads(t *testing.T) {
 		}
 		// A sleep is timed from before it leaves its CPU, which may take a while.
 		if since := sleeps[0].Woken - first.To; since < 5_000_000 || sleeps[0].Woken > last.From {
-			t.Errorf(
-				"thread %d was woken %d ns after its birth and died %d ns after it, want 5 ms: %+v",
-				th.TID,
-				since,
-				last.From-first.To,
-				th.Intervals,
-			)
+			t.Errorf("thread %d was woken %d ns after its birth and died %d ns after it, want 5 ms: %+v",
+				th.TID, since, last.From-first.To, th.Intervals)
 		}
 	}
 	if short < 10 {

@@ -101,14 +101,8 @@ func (s *seen) ranBetween(th *threads.Thread, inner, outer uint64) {
 	s.t.Helper()
 	slack := (s.rec.Meta.To - s.rec.Meta.From) / 10
 	if got := th.Totals[threads.Running]; got+slack < inner || got > outer+slack {
-		s.t.Errorf(
-			"thread %d ran for %d to %d ns by the kernel's account, and %d by ours: %s",
-			th.TID,
-			inner,
-			outer,
-			got,
-			s.describe(th),
-		)
+		s.t.Errorf("thread %d ran for %d to %d ns by the kernel's account, and %d by ours: %s",
+			th.TID, inner, outer, got, s.describe(th))
 	}
 }
 

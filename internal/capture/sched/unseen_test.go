@@ -148,12 +148,8 @@ func (v *followedSpinner) check(t *testing.T, from, ran uint64) error {
 			i++
 		}
 		if next := th.Intervals[i]; next.State != threads.Running || next.From != w.To {
-			return fmt.Errorf(
-				"after it the thread is %v from %d on, want running from %d on",
-				next.State,
-				next.From,
-				w.To,
-			)
+			return fmt.Errorf("after it the thread is %v from %d on, want running from %d on",
+				next.State, next.From, w.To)
 		}
 		return nil
 	}
@@ -260,15 +256,8 @@ func compareAccounts(t *testing.T, w *watch, v *waiter) {
 		slack := 100_000 + 25_000*uint64(th.Switches.Voluntary+th.Switches.Involuntary)
 		for i, ours := range [][2]uint64{{th.Totals[threads.Running], th.Totals[threads.Running]}, {least, most}} {
 			within, around := innerEnd[tid][i]-inner[tid][i], outerEnd[tid][i]-outer[tid][i]
-			t.Logf(
-				"%s: the kernel says %s for %d to %d ns, we say for %d to %d",
-				name,
-				[]string{"running", "ready"}[i],
-				within,
-				around,
-				ours[0],
-				ours[1],
-			)
+			t.Logf("%s: the kernel says %s for %d to %d ns, we say for %d to %d",
+				name, []string{"running", "ready"}[i], within, around, ours[0], ours[1])
 			if within > ours[1]+slack || around+slack < ours[0] {
 				t.Errorf("%s: %s", name, s.describe(th))
 			}

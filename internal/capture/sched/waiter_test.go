@@ -210,10 +210,8 @@ func (w *watch) recording() *recording.Recording {
 	for _, p := range w.procs {
 		rec.Meta.Processes = append(rec.Meta.Processes, recording.Process{PID: p.PID, Born: p.Born})
 	}
-	rec.Events = slices.DeleteFunc(
-		append(slices.Clone(w.events), rows...),
-		func(e event.Event) bool { return e.TS > to || e.End() < w.from },
-	)
+	rec.Events = slices.DeleteFunc(append(slices.Clone(w.events), rows...),
+		func(e event.Event) bool { return e.TS > to || e.End() < w.from })
 	slices.SortStableFunc(rec.Events, func(a, b event.Event) int { return cmp.Compare(a.TS, b.TS) })
 	losses, err := w.rings.Losses()
 	if err != nil || len(losses) > 0 {
@@ -254,14 +252,8 @@ func (s *seen) whole(th *threads.Thread) {
 		sum += ns
 	}
 	if at != s.rec.Meta.To || sum != window {
-		s.t.Errorf(
-			"thread %d: intervals end at %d of %d, totals are %d of %d ns",
-			th.TID,
-			at,
-			s.rec.Meta.To,
-			sum,
-			window,
-		)
+		s.t.Errorf("thread %d: intervals end at %d of %d, totals are %d of %d ns",
+			th.TID, at, s.rec.Meta.To, sum, window)
 	}
 }
 

@@ -126,16 +126,8 @@ func mini(t *testing.T) (whole, packed string) {
 	)
 	run(t, "xz", "-k", data)
 	packed = filepath.Join(dir, "libx.so")
-	run(
-		t,
-		"objcopy",
-		"--remove-section",
-		".gnu_debuglink",
-		"--add-section",
-		".gnu_debugdata="+data+".xz",
-		stripped,
-		packed,
-	)
+	run(t, "objcopy", "--remove-section", ".gnu_debuglink", "--add-section",
+		".gnu_debugdata="+data+".xz", stripped, packed)
 	return whole, packed
 }
 

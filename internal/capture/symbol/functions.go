@@ -87,13 +87,8 @@ func readFunctions(im *image, table section, limit int64) (*functions, error) {
 		return nil, fmt.Errorf("%w: %d symbols", elffile.ErrTooLarge, table.size/symbolSize)
 	}
 	if !im.holds(table.offset, table.size) || int(table.link) >= len(im.sections) {
-		return nil, fmt.Errorf(
-			"%w: symbol table of %d bytes at offset %d, names in section %d",
-			elffile.ErrMalformed,
-			table.size,
-			table.offset,
-			table.link,
-		)
+		return nil, fmt.Errorf("%w: symbol table of %d bytes at offset %d, names in section %d",
+			elffile.ErrMalformed, table.size, table.offset, table.link)
 	}
 	names := im.sections[table.link]
 	if !im.holds(names.offset, names.size) || names.kind != elf.SHT_STRTAB {

@@ -211,14 +211,8 @@ func (im *image) holds(off, n uint64) bool { return off <= im.size && n <= im.si
 // bytes reads n bytes at off; the caller has bounded n.
 func (im *image) bytes(off, n uint64, what string) ([]byte, error) {
 	if !im.holds(off, n) {
-		return nil, fmt.Errorf(
-			"%w: %s needs %d bytes at offset %d, the file has %d",
-			elffile.ErrTruncated,
-			what,
-			n,
-			off,
-			im.size,
-		)
+		return nil, fmt.Errorf("%w: %s needs %d bytes at offset %d, the file has %d",
+			elffile.ErrTruncated, what, n, off, im.size)
 	}
 	b := make([]byte, n)
 	if m, err := im.in.ReadAt(b, int64(off)); uint64(m) < n {

@@ -131,10 +131,8 @@ func (b *builder) dynamic() (*functions, error) {
 		if fn.Size == 0 || fn.Addr-out.base > 1<<31 {
 			continue
 		}
-		out.all = append(
-			out.all,
-			function{uint32(fn.Addr - out.base), uint32(min(fn.Size, 1<<31)), uint32(names.Len())},
-		)
+		out.all = append(out.all,
+			function{uint32(fn.Addr - out.base), uint32(min(fn.Size, 1<<31)), uint32(names.Len())})
 		names.WriteString(fn.Name)
 		names.WriteByte(0)
 	}

@@ -79,13 +79,9 @@ func TestCopyArguments(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode uprobe.Mode) {
 		for _, timed := range []bool{false, true} {
 			v, r := startVictim(t, dir), newRings(t, 1<<20)
-			attach(
-				t,
-				newAttacher(t, mode, r),
-				v,
+			attach(t, newAttacher(t, mode, r), v,
 				want{name: "v_copy_2d", cookie: shape(5) | sel(0, 0, 0, 2), timed: timed},
-				want{name: "v_copy_3d", cookie: shape(6), timed: timed},
-			)
+				want{name: "v_copy_3d", cookie: shape(6), timed: timed})
 			v.do("copies")
 			flags := event.Flags(0)
 			if timed {

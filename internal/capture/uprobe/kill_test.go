@@ -108,13 +108,8 @@ func (v *victim) changed() int {
 // link holder's process id.
 func (v *victim) kill(t *testing.T, dice *rand.Rand) (linkHolder int) {
 	t.Helper()
-	cmd := exec.Command(
-		"/proc/self/exe",
-		attachArgument,
-		fmt.Sprint(v.pid()),
-		v.lib,
-		fmt.Sprint(v.function("b_many").Offset),
-	)
+	cmd := exec.Command("/proc/self/exe", attachArgument, fmt.Sprint(v.pid()), v.lib,
+		fmt.Sprint(v.function("b_many").Offset))
 	c := child.Start(t, cmd)
 	for range 2 + dice.IntN(4) { // that many words, the first of which is the link holder
 		if word := c.Line(); linkHolder == 0 {
@@ -153,13 +148,8 @@ func TestProbesThatOutliveTheirProcess(t *testing.T) {
 	needRoot(t)
 	v := startVictim(t, buildVictim(t))
 	const linger = 3 * time.Second
-	cmd := exec.Command(
-		"/proc/self/exe",
-		attachArgument,
-		fmt.Sprint(v.pid()),
-		v.lib,
-		fmt.Sprint(v.function("b_many").Offset),
-	)
+	cmd := exec.Command("/proc/self/exe", attachArgument, fmt.Sprint(v.pid()), v.lib,
+		fmt.Sprint(v.function("b_many").Offset))
 	cmd.Env = append(os.Environ(), lingerVariable+"="+linger.String())
 	c := child.Start(t, cmd)
 	for c.Line() != "close" {

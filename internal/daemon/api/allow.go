@@ -41,11 +41,9 @@ func ParseAllow(text string) (Allow, error) {
 	}
 	for name := range strings.SplitSeq(text, ",") {
 		if err := a.add(strings.TrimSpace(name)); err != nil {
-			return Allow{}, clierror.New(
-				clierror.Usage,
+			return Allow{}, clierror.New(clierror.Usage,
 				`write none, all, or users and @groups with commas in between: "alice,@inferscope"`,
-				fmt.Errorf("--allow-users %q: %w", text, err),
-			)
+				fmt.Errorf("--allow-users %q: %w", text, err))
 		}
 	}
 	return a, nil
@@ -124,9 +122,6 @@ func (s *Server) mayChange(p peer) error {
 	if p.privileged(s.own) || s.changeLimit.take(p.uid, time.Now()) {
 		return nil
 	}
-	return clierror.New(
-		clierror.General,
-		"ask again in a few seconds",
-		fmt.Errorf("%w: a user may change %g targets a second", ErrBusy, s.limits.Changes),
-	)
+	return clierror.New(clierror.General, "ask again in a few seconds",
+		fmt.Errorf("%w: a user may change %g targets a second", ErrBusy, s.limits.Changes))
 }

@@ -84,14 +84,8 @@ func TestWhoMayAddTargets(t *testing.T) {
 		socket := serveWith(t, b, patient(), func(s *Server) { s.SetAllow(allowing(t, tt.allow)) })
 		err := dialAs(t, socket, tt.uid, tt.groups...).Watch(t.Context(), 77)
 		if tt.may != (err == nil) || tt.may != (len(b.asked) == 1) {
-			t.Errorf(
-				"--allow-users %q, user %d of groups %v: %v, the daemon was asked %v",
-				tt.allow,
-				tt.uid,
-				tt.groups,
-				err,
-				b.asked,
-			)
+			t.Errorf("--allow-users %q, user %d of groups %v: %v, the daemon was asked %v",
+				tt.allow, tt.uid, tt.groups, err, b.asked)
 		}
 		if !tt.may {
 			wantFault(t, err, clierror.Permission)
@@ -99,11 +93,8 @@ func TestWhoMayAddTargets(t *testing.T) {
 	}
 	// A server that was told nothing admits nobody.
 	b := &addingBackend{fakeBackend: newFake()}
-	wantFault(
-		t,
-		dialAs(t, serveWith(t, b, patient(), func(*Server) {}), alice).Watch(t.Context(), 77),
-		clierror.Permission,
-	)
+	wantFault(t, dialAs(t, serveWith(t, b, patient(), func(*Server) {}), alice).Watch(t.Context(), 77),
+		clierror.Permission)
 }
 
 // TestManyGroups: the kernel is asked again where a peer is in more groups than there was room for.
@@ -131,18 +122,8 @@ func TestChangesAreNoted(t *testing.T) {
 		s.OnChange(func(c Change) {
 			mu.Lock()
 			defer mu.Unlock()
-			noted = append(
-				noted,
-				fmt.Sprintf(
-					"%d %v %v %s %d: %v",
-					c.UID,
-					c.PID == int32(os.Getpid()),
-					c.Comm != "",
-					c.What,
-					c.Target,
-					c.Err != nil,
-				),
-			)
+			noted = append(noted, fmt.Sprintf("%d %v %v %s %d: %v",
+				c.UID, c.PID == int32(os.Getpid()), c.Comm != "", c.What, c.Target, c.Err != nil))
 		})
 	})
 	ctx := t.Context()

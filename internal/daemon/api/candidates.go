@@ -54,11 +54,8 @@ type finder interface {
 func (s *Server) candidates(w http.ResponseWriter, r *http.Request, p peer) error {
 	finder, ok := s.backend.(finder)
 	if !ok {
-		return clierror.New(
-			clierror.Unsupported,
-			"use a newer daemon",
-			errors.New("this daemon looks for no processes"),
-		)
+		return clierror.New(clierror.Unsupported, "use a newer daemon",
+			errors.New("this daemon looks for no processes"))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Request)
 	defer cancel()

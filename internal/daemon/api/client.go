@@ -71,11 +71,9 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 // refused reports why connecting failed.
 func (c *Client) refused(err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return clierror.New(
-			clierror.Permission,
+		return clierror.New(clierror.Permission,
 			"ask as root (sudo), or have the directories above the socket opened to you",
-			fmt.Errorf("this user may not connect to %s: %w", c.socket, os.ErrPermission),
-		)
+			fmt.Errorf("this user may not connect to %s: %w", c.socket, os.ErrPermission))
 	}
 	return c.noDaemon(err)
 }
@@ -86,11 +84,8 @@ func (c *Client) noDaemon(err error) error {
 	if errors.As(err, &sys) {
 		why = sys // the wrapping repeats the socket's name
 	}
-	return clierror.New(
-		clierror.NoDaemon,
-		"start it with: sudo inferscoped",
-		fmt.Errorf("no daemon answers on %s: %w", c.socket, why),
-	)
+	return clierror.New(clierror.NoDaemon, "start it with: sudo inferscoped",
+		fmt.Errorf("no daemon answers on %s: %w", c.socket, why))
 }
 
 // Version returns which daemon answers.
@@ -132,11 +127,8 @@ func (c *Client) Recording(ctx context.Context, pid uint32, win Window) (*record
 	}
 	defer resp.Body.Close()
 	if got := resp.Header.Get("Content-Type"); got != RecordingType {
-		return nil, clierror.New(
-			clierror.General,
-			"use a client of the daemon's version",
-			fmt.Errorf("the daemon sent %q instead of a recording", clip(got)),
-		)
+		return nil, clierror.New(clierror.General, "use a client of the daemon's version",
+			fmt.Errorf("the daemon sent %q instead of a recording", clip(got)))
 	}
 	rec, err := recording.ReadStream(resp.Body, recording.DefaultLimits())
 	if err != nil {
@@ -151,11 +143,8 @@ func (c *Client) cutOff(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
-		return clierror.New(
-			clierror.General,
-			"ask again, or look into the daemon's log: it stopped, or found this reader too slow",
-			err,
-		)
+		return clierror.New(clierror.General,
+			"ask again, or look into the daemon's log: it stopped, or found this reader too slow", err)
 	}
 	return err
 }
@@ -205,11 +194,8 @@ func (c *Client) unreached(ctx context.Context, err error) error {
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	case ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded):
-		return clierror.New(
-			clierror.NoDaemon,
-			"look into the daemon's log",
-			fmt.Errorf("the daemon on %s does not answer", c.socket),
-		)
+		return clierror.New(clierror.NoDaemon, "look into the daemon's log",
+			fmt.Errorf("the daemon on %s does not answer", c.socket))
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -80,11 +80,8 @@ func (c *Client) Dump(ctx context.Context, pid uint32, children bool) (*dump.Dum
 		return nil, err
 	}
 	if d.Kind != dump.Kind {
-		return nil, clierror.New(
-			clierror.General,
-			"use a client of the daemon's version",
-			fmt.Errorf("the daemon sent no dump but %q", clip(d.Kind)),
-		)
+		return nil, clierror.New(clierror.General, "use a client of the daemon's version",
+			fmt.Errorf("the daemon sent no dump but %q", clip(d.Kind)))
 	}
 	return &d, nil
 }

@@ -33,18 +33,12 @@ const saveTimeout = time.Minute
 func (s *Server) flight(w http.ResponseWriter, r *http.Request, p peer) error {
 	saver, ok := s.backend.(saver)
 	if !ok {
-		return clierror.New(
-			clierror.Unsupported,
-			"use a newer daemon",
-			errors.New("this daemon writes nothing to the disk"),
-		)
+		return clierror.New(clierror.Unsupported, "use a newer daemon",
+			errors.New("this daemon writes nothing to the disk"))
 	}
 	if !p.privileged(s.own) {
-		return clierror.New(
-			clierror.Permission,
-			"ask as root (sudo), or use `inferscope record`",
-			errors.New("only root may have the daemon write to its disk"),
-		)
+		return clierror.New(clierror.Permission, "ask as root (sudo), or use `inferscope record`",
+			errors.New("only root may have the daemon write to its disk"))
 	}
 	pid := uint32(0)
 	if r.URL.Query().Has("pid") {

@@ -83,11 +83,8 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 func peerFrom(ctx context.Context) (peer, error) {
 	p, ok := ctx.Value(peerKey{}).(peer)
 	if !ok {
-		return peer{}, clierror.New(
-			clierror.Permission,
-			"connect over the unix socket",
-			errors.New("it is not known who asks"),
-		)
+		return peer{}, clierror.New(clierror.Permission, "connect over the unix socket",
+			errors.New("it is not known who asks"))
 	}
 	return p, nil
 }

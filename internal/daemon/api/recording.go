@@ -170,11 +170,9 @@ func (s *Server) await(ctx context.Context, p peer, pid uint32, d time.Duration)
 		return 0, nil
 	}
 	if s.exited(pid) {
-		return 0, clierror.New(
-			clierror.NoProcess,
+		return 0, clierror.New(clierror.NoProcess,
 			"ask for what was recorded of it with --last, or leave the window out",
-			fmt.Errorf("pid %d has exited: nothing of it can be recorded from now on", pid),
-		)
+			fmt.Errorf("pid %d has exited: nothing of it can be recorded from now on", pid))
 	}
 	from := s.backend.Now()
 	s.log.Printf("%s waits for a recording of pid %d in the next %s", p, pid, d)

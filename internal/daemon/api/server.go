@@ -176,11 +176,8 @@ func (s *Server) routes() http.Handler {
 	mux.Handle(PathRecording, s.guard(s.recording))
 	mux.Handle(pathDump, s.guard(s.dump))
 	mux.Handle("/", s.guard(func(_ http.ResponseWriter, r *http.Request, _ peer) error {
-		return usage(
-			"use a client of the same version as the daemon ("+version.String()+")",
-			"the daemon has no %q",
-			clip(r.URL.Path),
-		)
+		return usage("use a client of the same version as the daemon ("+version.String()+")",
+			"the daemon has no %q", clip(r.URL.Path))
 	}))
 	return mux
 }
@@ -232,16 +229,9 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, p peer) error {
 		return usage("use GET", "%s is not understood", clip(r.Method))
 	}
 	if !p.privileged(s.own) && !s.requestLimit.take(p.uid, time.Now()) {
-		return clierror.New(
-			clierror.General,
-			"ask again in a second",
-			fmt.Errorf(
-				"%w: a user may ask %g times a second, and all users together %g times",
-				ErrBusy,
-				s.limits.Rate,
-				s.limits.RateAll,
-			),
-		)
+		return clierror.New(clierror.General, "ask again in a second",
+			fmt.Errorf("%w: a user may ask %g times a second, and all users together %g times",
+				ErrBusy, s.limits.Rate, s.limits.RateAll))
 	}
 	return nil
 }

@@ -17,10 +17,8 @@ func visible(st Status, uid uint32) Status {
 		if t.Owner != uid {
 			continue
 		}
-		t.Processes = slices.DeleteFunc(
-			slices.Clone(t.Processes),
-			func(p recording.Process) bool { return t.Others[p.PID] },
-		)
+		t.Processes = slices.DeleteFunc(slices.Clone(t.Processes),
+			func(p recording.Process) bool { return t.Others[p.PID] })
 		t.Withheld = len(t.Others)
 		t.Roles = maps.Clone(t.Roles)
 		maps.DeleteFunc(t.Roles, func(pid uint32, _ string) bool { return t.Others[pid] })
@@ -39,10 +37,8 @@ func visible(st Status, uid uint32) Status {
 	st.Targets, st.Libraries, st.Discovery = targets, libraries, nil
 	st.Kept, st.Warnings, st.WarningsOmitted = nil, nil, 0
 	st.Agents = slices.DeleteFunc(slices.Clone(st.Agents), func(a recording.AgentStatus) bool { return !pids[a.PID] })
-	st.Overhead = slices.DeleteFunc(
-		slices.Clone(st.Overhead),
-		func(o recording.Overhead) bool { return !pids[o.Target] },
-	)
+	st.Overhead = slices.DeleteFunc(slices.Clone(st.Overhead),
+		func(o recording.Overhead) bool { return !pids[o.Target] })
 	st.Losses, st.Rings.Losses = anonymous(st.Losses, pids), anonymous(st.Rings.Losses, pids)
 	return st
 }

@@ -39,11 +39,8 @@ type releaser interface {
 func (s *Server) release(w http.ResponseWriter, r *http.Request, p peer) error {
 	releaser, ok := s.backend.(releaser)
 	if !ok {
-		return clierror.New(
-			clierror.Unsupported,
-			"stop the daemon instead",
-			errors.New("this daemon cannot release targets"),
-		)
+		return clierror.New(clierror.Unsupported, "stop the daemon instead",
+			errors.New("this daemon cannot release targets"))
 	}
 	return s.change(w, r, p, "release", releaser.Release)
 }
@@ -53,11 +50,8 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request, p peer) error {
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, p peer) error {
 	adder, ok := s.backend.(adder)
 	if !ok {
-		return clierror.New(
-			clierror.Unsupported,
-			"name it when the daemon is started: inferscoped --pid",
-			errors.New("this daemon takes no new targets"),
-		)
+		return clierror.New(clierror.Unsupported, "name it when the daemon is started: inferscoped --pid",
+			errors.New("this daemon takes no new targets"))
 	}
 	return s.change(w, r, p, "watch", func(ctx context.Context, r WatchRequest) error {
 		if err := s.mayAdd(p); err != nil {

@@ -39,17 +39,9 @@ func (f *File) DropPaths() []string {
 	for _, s := range all() {
 		if value, there := f.ByKey[s.Key]; there && s.isPath() {
 			delete(f.ByKey, s.Key)
-			out = append(
-				out,
-				fmt.Sprintf(
-					"%s: %s is ignored, because %s: root takes no path (%q) from it; give it by %s",
-					f.path,
-					s.Key,
-					f.foreign,
-					clipped(value),
-					s.Env,
-				),
-			)
+			out = append(out,
+				fmt.Sprintf("%s: %s is ignored, because %s: root takes no path (%q) from it; give it by %s",
+					f.path, s.Key, f.foreign, clipped(value), s.Env))
 		}
 	}
 	return out
@@ -75,28 +67,19 @@ func ReadFile(path string, owners ...uint32) (File, error) {
 	for i, line := range strings.Split(text, "\n") {
 		key, value, err := entry(line)
 		if err != nil {
-			return out, clierror.New(
-				clierror.Usage,
-				"write one `key: value` a line",
-				fmt.Errorf("%s:%d: %w", path, i+1, err),
-			)
+			return out, clierror.New(clierror.Usage, "write one `key: value` a line",
+				fmt.Errorf("%s:%d: %w", path, i+1, err))
 		}
 		if key == "" {
 			continue
 		}
 		if _, twice := out.ByKey[key]; twice {
-			return out, clierror.New(
-				clierror.Usage,
-				"write each key once",
-				fmt.Errorf("%s:%d: %s stands there twice", path, i+1, clipped(key)),
-			)
+			return out, clierror.New(clierror.Usage, "write each key once",
+				fmt.Errorf("%s:%d: %s stands there twice", path, i+1, clipped(key)))
 		}
 		if hint := unknownKey(key); hint != "" {
-			return out, clierror.New(
-				clierror.Usage,
-				hint,
-				fmt.Errorf("%s:%d: %s is not known", path, i+1, clipped(key)),
-			)
+			return out, clierror.New(clierror.Usage, hint,
+				fmt.Errorf("%s:%d: %s is not known", path, i+1, clipped(key)))
 		}
 		out.ByKey[key] = value
 	}

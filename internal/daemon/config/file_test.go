@@ -62,14 +62,8 @@ func TestFile(t *testing.T) {
 		}
 		got, err := Load(ForDaemon, flags(typed), Environment{"INFERSCOPE_CPU_SAMPLING_FREQUENCY_HZ=" + c.env}, f)
 		if err != nil || got.CPUSamplingHz != c.want || got.TraceSizeMB != 250 {
-			t.Errorf(
-				"flag %q, environment %q: %d Hz, %d MB, %v",
-				c.flag,
-				c.env,
-				got.CPUSamplingHz,
-				got.TraceSizeMB,
-				err,
-			)
+			t.Errorf("flag %q, environment %q: %d Hz, %d MB, %v",
+				c.flag, c.env, got.CPUSamplingHz, got.TraceSizeMB, err)
 		}
 	}
 }
@@ -103,12 +97,8 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, origins, err := Explain(
-		everything,
-		flags(map[string]string{"log_level": "error"}),
-		Environment{"INFERSCOPE_TRACE_SIZE_MB=300", "INFERSCOPE_LOG_LEVEL=warn"},
-		f,
-	)
+	s, origins, err := Explain(everything, flags(map[string]string{"log_level": "error"}),
+		Environment{"INFERSCOPE_TRACE_SIZE_MB=300", "INFERSCOPE_LOG_LEVEL=warn"}, f)
 	if err != nil || s.TraceSizeMB != 300 || s.LogLevel != "error" || s.ReportPath != "r.md" ||
 		len(origins) != len(all()) {
 		t.Fatalf("%+v, %d origins, %v", s, len(origins), err)

@@ -99,11 +99,8 @@ func Syscalls() error {
 // others: Landlock keeps a confined process from tracing processes outside (Documentation/userspace-api/landlock.rst,
 // "Ptrace restrictions").
 func Files(writable ...string) error {
-	err := landlock.V5.BestEffort().RestrictPaths(
-		landlock.RODirs("/"),
-		landlock.RWFiles("/dev/null").IgnoreIfMissing(),
-		landlock.RWDirs(writable...).WithRefer(),
-	)
+	err := landlock.V5.BestEffort().RestrictPaths(landlock.RODirs("/"),
+		landlock.RWFiles("/dev/null").IgnoreIfMissing(), landlock.RWDirs(writable...).WithRefer())
 	if err != nil {
 		return fmt.Errorf("allowing writes in %v alone: %w", writable, err)
 	}

@@ -65,15 +65,9 @@ inferscope_gpu_windows_total{end="finalized",pid="20"} 0
 inferscope_gpu_windows_total{end="kept",pid="10"} 3
 inferscope_gpu_windows_total{end="kept",pid="20"} 0
 `
-	err := testutil.GatherAndCompare(
-		r,
-		strings.NewReader(want),
-		"inferscope_gpu_agent",
-		"inferscope_gpu_held_seconds",
-		"inferscope_gpu_kernels_total",
-		"inferscope_gpu_records_dropped_total",
-		"inferscope_gpu_windows_total",
-	)
+	err := testutil.GatherAndCompare(r, strings.NewReader(want), "inferscope_gpu_agent",
+		"inferscope_gpu_held_seconds", "inferscope_gpu_kernels_total", "inferscope_gpu_records_dropped_total",
+		"inferscope_gpu_windows_total")
 	if err != nil {
 		t.Error(err)
 	}

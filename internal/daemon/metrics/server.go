@@ -67,11 +67,8 @@ func known(addr string, hosts []string, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		http.Error(
-			w,
-			"metrics are not served under this name: name it with --metrics-host",
-			http.StatusMisdirectedRequest,
-		)
+		http.Error(w, "metrics are not served under this name: name it with --metrics-host",
+			http.StatusMisdirectedRequest)
 	})
 }
 
@@ -87,11 +84,8 @@ func Listen(
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, clierror.New(
-			clierror.General,
-			"choose another --metrics-addr",
-			fmt.Errorf("serving metrics: %w", err),
-		)
+		return nil, clierror.New(clierror.General, "choose another --metrics-addr",
+			fmt.Errorf("serving metrics: %w", err))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", known(addr, hosts, promhttp.HandlerFor(registry, promhttp.HandlerOpts{

@@ -46,11 +46,9 @@ func ParseEndpoint(address, headers string) (*Endpoint, error) {
 		text, err := url.PathUnescape(strings.TrimSpace(value))
 		key = strings.TrimSpace(key)
 		if !ok || err != nil || !httpguts.ValidHeaderFieldName(key) || !httpguts.ValidHeaderFieldValue(text) {
-			return nil, clierror.New(
-				clierror.Usage,
+			return nil, clierror.New(clierror.Usage,
 				"write them as key=value,key=value with values in percent encoding",
-				errors.New("OTEL_EXPORTER_OTLP_HEADERS cannot be read"),
-			)
+				errors.New("OTEL_EXPORTER_OTLP_HEADERS cannot be read"))
 		}
 		e.headers.Set(key, text)
 	}

@@ -256,11 +256,8 @@ func (p *Pusher) report(signal string, err error) {
 		return
 	}
 	if err == nil {
-		p.log.Info(
-			signal+" of requests are sent again",
-			zap.Stringer("to", p.sender.endpoint),
-			zap.Uint64("spans_lost", p.Lost()),
-		)
+		p.log.Info(signal+" of requests are sent again", zap.Stringer("to", p.sender.endpoint),
+			zap.Uint64("spans_lost", p.Lost()))
 		return
 	}
 	p.log.Warn(signal+" of requests are not sent", zap.Stringer("to", p.sender.endpoint), zap.Error(err))

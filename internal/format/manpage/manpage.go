@@ -22,11 +22,9 @@ func Add(root *cobra.Command) {
 			seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64) // 1970 without it
 			date := time.Unix(seconds, 0).UTC()
 			root.DisableAutoGenTag = true
-			return doc.GenManTree(
-				root,
+			return doc.GenManTree(root,
 				&doc.GenManHeader{Section: "1", Source: "InferScope", Manual: "InferScope", Date: &date},
-				args[0],
-			)
+				args[0])
 		},
 	})
 }

@@ -38,14 +38,9 @@ func decode(seconds int) *recording.Recording {
 	}
 	var stacks []uint64
 	for i := range 300 {
-		stacks = append(
-			stacks,
-			b.Stack(
-				recordtest.Native("f"+string(rune(i)), "libtorch.so"),
-				recordtest.Python("forward", "model.py", uint32(i%40)),
-				recordtest.Python("main", "infer.py", 3),
-			),
-		)
+		stacks = append(stacks, b.Stack(recordtest.Native("f"+string(rune(i)), "libtorch.so"),
+			recordtest.Python("forward", "model.py", uint32(i%40)),
+			recordtest.Python("main", "infer.py", 3)))
 	}
 	at, end := b.Meta.From, b.Meta.From+uint64(seconds)*1_000_000_000
 	b.Window(at, end)

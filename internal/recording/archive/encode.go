@@ -29,19 +29,10 @@ const encoders = 2
 
 // encode writes a table as one Parquet file with one row group.
 func encode(w io.Writer, codec *zstd.Codec, table string, columns []column, rows int, values source) error {
-	out := parquet.NewWriter(
-		w,
-		schemaOf(codec, table, columns),
-		parquet.CreatedBy(
-			"inferscope",
-			version.String(),
-			"",
-		),
-		parquet.DataPageVersion(1),
-		parquet.PageBufferSize(pageBytes),
-		parquet.DictionaryMaxBytes(pageBytes),
-		parquet.MaxRowsPerRowGroup(maxFileRows),
-	)
+	out := parquet.NewWriter(w, schemaOf(codec, table, columns),
+		parquet.CreatedBy("inferscope", version.String(), ""), parquet.DataPageVersion(1),
+		parquet.PageBufferSize(pageBytes), parquet.DictionaryMaxBytes(pageBytes),
+		parquet.MaxRowsPerRowGroup(maxFileRows))
 	buf := make([]parquet.Value, batch)
 	for i, c := range out.ColumnWriters() {
 		for from := 0; from < rows; from += batch {

@@ -32,15 +32,8 @@ func stream() field {
 func function(name, doc string) field { return part(name, int32Kind, packDict, wordHead, 0, 16, doc) }
 
 func flags() field {
-	return part(
-		"flags",
-		int32Kind,
-		packDict,
-		wordHead,
-		24,
-		8,
-		"bit mask of enum event_flags and enum offcpu_flags (bpf/event.h); 1: duration_ns was measured",
-	)
+	return part("flags", int32Kind, packDict, wordHead, 24, 8,
+		"bit mask of enum event_flags and enum offcpu_flags (bpf/event.h); 1: duration_ns was measured")
 }
 
 func ret(name, doc string) field {
@@ -152,15 +145,8 @@ func copyFields() []field {
 			8,
 			"CUpti_ActivityMemcpyKind: 1 host to device, 2 device to host, 8 device to device, 10 peer to peer",
 		),
-		part(
-			"source_memory",
-			int32Kind,
-			packDict,
-			wordHead,
-			40,
-			8,
-			"CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, 4 array, 5 managed",
-		),
+		part("source_memory", int32Kind, packDict, wordHead, 40, 8,
+			"CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, 4 array, 5 managed"),
 		part("destination_memory", int32Kind, packDict, wordHead, 48, 8, "CUpti_ActivityMemoryKind"),
 		part("asynchronous", int32Kind, packDict, wordHead, 56, 8, "1: the call did not wait for the copy"),
 	}, correlation(), []field{
@@ -237,42 +223,16 @@ func stateFields() []field {
 		), flags(),
 		part("cpu_left", int32Kind, packDict, wordHead, 32, 16, "CPU before"),
 		part("cpu_taken", int32Kind, packDict, wordHead, 48, 16, "CPU after"),
-		whole(
-			"blocked_ns",
-			int64Kind,
-			packDict,
-			wordArg0,
-			"ns from start_ns to the wake-up; 0: preempted, or no wake-up seen",
-		),
-		part(
-			"waker_tid",
-			uint32Kind,
-			packDict,
-			wordArg1,
-			0,
-			32,
-			"thread that woke or preempted it; 0: an interrupt or the idle task",
-		),
+		whole("blocked_ns", int64Kind, packDict, wordArg0,
+			"ns from start_ns to the wake-up; 0: preempted, or no wake-up seen"),
+		part("waker_tid", uint32Kind, packDict, wordArg1, 0, 32,
+			"thread that woke or preempted it; 0: an interrupt or the idle task"),
 		part("waker_pid", uint32Kind, packDict, wordArg1, 32, 32, "process of waker_tid"),
 		whole("syscall_arg", uint64Kind, packDict, wordArg2, "first argument of the system call"),
-		part(
-			"inode",
-			int64Kind,
-			packDict,
-			wordArg3,
-			0,
-			48,
-			"inode of the file that the system call is about (objects.inode)",
-		),
-		part(
-			"file_type",
-			int32Kind,
-			packDict,
-			wordArg3,
-			48,
-			4,
-			"type of that file, mode >> 12: 1 pipe, 8 regular file, 12 socket",
-		),
+		part("inode", int64Kind, packDict, wordArg3, 0, 48,
+			"inode of the file that the system call is about (objects.inode)"),
+		part("file_type", int32Kind, packDict, wordArg3, 48, 4,
+			"type of that file, mode >> 12: 1 pipe, 8 regular file, 12 socket"),
 		part(
 			"arg3_high",
 			int32Kind,

@@ -115,43 +115,23 @@ func (m *merger) mergeMeta(next *recording.Meta) {
 	to.Libraries = union(to.Libraries, next.Libraries, func(l recording.Library) any {
 		return [3]any{l.PID, l.Path, l.Inode}
 	}, nil)
-	to.Objects = union(
-		to.Objects,
-		next.Objects,
-		func(o recording.Object) any { return [2]uint64{uint64(o.PID), o.Inode} },
-		nil,
-	)
+	to.Objects = union(to.Objects, next.Objects,
+		func(o recording.Object) any { return [2]uint64{uint64(o.PID), o.Inode} }, nil)
 	to.Pressure = union(to.Pressure, next.Pressure, func(p recording.Pressure) any { return p.TS }, nil)
 	slices.SortStableFunc(to.Pressure, func(a, b recording.Pressure) int { return cmp.Compare(a.TS, b.TS) })
-	to.Sensors = union(
-		to.Sensors,
-		next.Sensors,
-		func(s recording.Sensor) any { return [2]uint64{s.TS, uint64(s.GPU)} },
-		nil,
-	)
+	to.Sensors = union(to.Sensors, next.Sensors,
+		func(s recording.Sensor) any { return [2]uint64{s.TS, uint64(s.GPU)} }, nil)
 	slices.SortStableFunc(to.Sensors, func(a, b recording.Sensor) int {
 		return cmp.Or(cmp.Compare(a.TS, b.TS), cmp.Compare(a.GPU, b.GPU))
 	})
 	to.Requests = union(to.Requests, next.Requests, func(r recording.Request) any { return r.Number }, nil)
-	to.Steps = union(
-		to.Steps,
-		next.Steps,
-		func(s recording.Step) any { return [4]uint64{s.TS, s.Made, uint64(s.PID), uint64(s.Engine)} },
-		nil,
-	)
-	to.EngineRequests = union(
-		to.EngineRequests,
-		next.EngineRequests,
-		func(q recording.EngineRequest) any { return q.ID },
-		nil,
-	)
+	to.Steps = union(to.Steps, next.Steps,
+		func(s recording.Step) any { return [4]uint64{s.TS, s.Made, uint64(s.PID), uint64(s.Engine)} }, nil)
+	to.EngineRequests = union(to.EngineRequests, next.EngineRequests,
+		func(q recording.EngineRequest) any { return q.ID }, nil)
 	slices.SortStableFunc(to.Requests, func(a, b recording.Request) int { return cmp.Compare(a.Received, b.Received) })
-	to.Losses = union(
-		to.Losses,
-		next.Losses,
-		func(l loss.Loss) any { return [2]string{string(l.Reason), l.Where} },
-		addLoss,
-	)
+	to.Losses = union(to.Losses, next.Losses,
+		func(l loss.Loss) any { return [2]string{string(l.Reason), l.Where} }, addLoss)
 	m.mergeGPU(next.GPU)
 }
 
@@ -281,12 +261,8 @@ func (m *merger) mergeGPU(next *recording.GPU) {
 		},
 	)
 	g.Devices = union(g.Devices, next.Devices, func(d recording.Device) any { return [2]uint32{d.PID, d.ID} }, nil)
-	g.Streams = union(
-		g.Streams,
-		next.Streams,
-		func(s recording.Stream) any { return [3]uint32{s.PID, s.Context, s.ID} },
-		nil,
-	)
+	g.Streams = union(g.Streams, next.Streams,
+		func(s recording.Stream) any { return [3]uint32{s.PID, s.Context, s.ID} }, nil)
 	g.Windows = joinWindows(g.Windows, next.Windows)
 }
 

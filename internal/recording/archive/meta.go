@@ -75,81 +75,54 @@ func ofGPU[T, R any](
 
 // nameTables returns all of them.
 func nameTables() []nameTable {
-	return slices.Concat(
-		processTables(),
-		requestTables(),
-		stateTables(),
-		codeTables(),
-		gpuTables(),
-		[]nameTable{codesTable()},
-	)
+	return slices.Concat(processTables(), requestTables(), stateTables(), codeTables(), gpuTables(),
+		[]nameTable{codesTable()})
 }
 
 // processTables name what the target is made of.
 func processTables() []nameTable {
 	return []nameTable{
-		tableOf(
-			"processes",
-			"processes of the target; a reused pid has a row of its own",
-			false,
+		tableOf("processes",
+			"processes of the target; a reused pid has a row of its own", false,
 			func(m *recording.Meta) *[]recording.Process { return &m.Processes },
 			func(_ int, v recording.Process) processRow { return processRow(v) },
-			func(r processRow) recording.Process { return recording.Process(r) },
-		),
-		tableOf(
-			"threads",
-			"names of the target's threads",
-			false,
+			func(r processRow) recording.Process { return recording.Process(r) }),
+		tableOf("threads",
+			"names of the target's threads", false,
 			func(m *recording.Meta) *[]recording.Thread { return &m.Threads },
 			func(_ int, v recording.Thread) threadRow { return threadRow(v) },
-			func(r threadRow) recording.Thread { return recording.Thread(r) },
-		),
-		tableOf(
-			"strangers",
-			"threads of other processes that woke or preempted a thread of the target",
-			false,
+			func(r threadRow) recording.Thread { return recording.Thread(r) }),
+		tableOf("strangers",
+			"threads of other processes that woke or preempted a thread of the target", false,
 			func(m *recording.Meta) *[]recording.Thread { return &m.OtherThreads },
 			func(_ int, v recording.Thread) threadRow { return threadRow(v) },
-			func(r threadRow) recording.Thread { return recording.Thread(r) },
-		),
-		tableOf(
-			"libraries",
-			"mapped copies of libcuda and libcudart, and how they are probed",
-			false,
+			func(r threadRow) recording.Thread { return recording.Thread(r) }),
+		tableOf("libraries",
+			"mapped copies of libcuda and libcudart, and how they are probed", false,
 			func(m *recording.Meta) *[]recording.Library { return &m.Libraries },
 			func(_ int, v recording.Library) libraryRow { return libraryRow(v) },
-			func(r libraryRow) recording.Library { return recording.Library(r) },
-		),
-		tableOf(
-			"sources",
-			"sources of events and their states",
-			false,
+			func(r libraryRow) recording.Library { return recording.Library(r) }),
+		tableOf("sources",
+			"sources of events and their states", false,
 			func(m *recording.Meta) *[]recording.Source { return &m.Sources },
 			func(_ int, v recording.Source) sourceRow { return sourceRow(v) },
-			func(r sourceRow) recording.Source { return recording.Source(r) },
-		),
+			func(r sourceRow) recording.Source { return recording.Source(r) }),
 	}
 }
 
 // requestTables have what the target served.
 func requestTables() []nameTable {
 	return []nameTable{
-		tableOf(
-			"requests",
-			"HTTP requests served, with times and token numbers; content only with --capture-content",
-			false,
+		tableOf("requests",
+			"HTTP requests served, with times and token numbers; content only with --capture-content", false,
 			func(m *recording.Meta) *[]recording.Request { return &m.Requests },
 			func(_ int, v recording.Request) requestRow { return requestRow(v) },
-			func(r requestRow) recording.Request { return recording.Request(r) },
-		),
-		tableOf(
-			"steps",
-			"steps of inference engines, as the engine told its API server",
-			false,
+			func(r requestRow) recording.Request { return recording.Request(r) }),
+		tableOf("steps",
+			"steps of inference engines, as the engine told its API server", false,
 			func(m *recording.Meta) *[]recording.Step { return &m.Steps },
 			func(_ int, v recording.Step) stepRow { return stepRow(v) },
-			func(r stepRow) recording.Step { return recording.Step(r) },
-		),
+			func(r stepRow) recording.Step { return recording.Step(r) }),
 		tableOf("engine_requests", "requests as an inference engine sees them; no content", false,
 			func(m *recording.Meta) *[]recording.EngineRequest { return &m.EngineRequests },
 			func(_ int, v recording.EngineRequest) engineRequestRow { return engineRequestRow(v) },
@@ -163,25 +136,19 @@ func stateTables() []nameTable {
 		tableOf("losses", "data known to be missing or uncertain", false,
 			func(m *recording.Meta) *[]loss.Loss { return &m.Losses },
 			func(_ int, v loss.Loss) lossRow { return lossRow(v) }, func(r lossRow) loss.Loss { return loss.Loss(r) }),
-		tableOf(
-			"objects",
-			"files and sockets that threads waited for",
-			false,
+		tableOf("objects",
+			"files and sockets that threads waited for", false,
 			func(m *recording.Meta) *[]recording.Object { return &m.Objects },
 			func(_ int, v recording.Object) objectRow { return objectRow(v) },
-			func(r objectRow) recording.Object { return recording.Object(r) },
-		),
+			func(r objectRow) recording.Object { return recording.Object(r) }),
 		tableOf("pressure", "throttling, memory stalls and page faults, sampled once a second", false,
 			func(m *recording.Meta) *[]recording.Pressure { return &m.Pressure }, pressureTo, pressureFrom),
 		pagesTable(),
-		tableOf(
-			"sensors",
-			"power, clocks, temperature and memory of the machine's GPUs, sampled ten times a second",
-			false,
+		tableOf("sensors",
+			"power, clocks, temperature and memory of the machine's GPUs, sampled ten times a second", false,
 			func(m *recording.Meta) *[]recording.Sensor { return &m.Sensors },
 			func(_ int, v recording.Sensor) sensorRow { return sensorRow(v) },
-			func(r sensorRow) recording.Sensor { return recording.Sensor(r) },
-		),
+			func(r sensorRow) recording.Sensor { return recording.Sensor(r) }),
 	}
 }
 
@@ -263,38 +230,22 @@ func codeTables() []nameTable {
 
 func gpuTables() []nameTable {
 	return []nameTable{
-		ofGPU(
-			"agents",
-			"GPU agents in the target's processes",
-			false,
+		ofGPU("agents", "GPU agents in the target's processes", false,
 			func(g *recording.GPU) *[]recording.Agent { return &g.Agents },
 			func(_ int, v recording.Agent) agentRow { return agentRow(v) },
-			func(r agentRow) recording.Agent { return recording.Agent(r) },
-		),
-		ofGPU(
-			"gpu_windows",
-			"windows in which all GPU activity or all launches were recorded",
-			false,
+			func(r agentRow) recording.Agent { return recording.Agent(r) }),
+		ofGPU("gpu_windows", "windows in which all GPU activity or all launches were recorded", false,
 			func(g *recording.GPU) *[]recording.GPUWindow { return &g.Windows },
 			func(_ int, v recording.GPUWindow) windowRow { return windowRow(v) },
-			func(r windowRow) recording.GPUWindow { return recording.GPUWindow(r) },
-		),
-		ofGPU(
-			"devices",
-			"GPUs that the target uses",
-			false,
+			func(r windowRow) recording.GPUWindow { return recording.GPUWindow(r) }),
+		ofGPU("devices", "GPUs that the target uses", false,
 			func(g *recording.GPU) *[]recording.Device { return &g.Devices },
 			func(_ int, v recording.Device) deviceRow { return deviceRow(v) },
-			func(r deviceRow) recording.Device { return recording.Device(r) },
-		),
-		ofGPU(
-			"streams",
-			"CUDA streams",
-			false,
+			func(r deviceRow) recording.Device { return recording.Device(r) }),
+		ofGPU("streams", "CUDA streams", false,
 			func(g *recording.GPU) *[]recording.Stream { return &g.Streams },
 			func(_ int, v recording.Stream) streamRow { return streamRow(v) },
-			func(r streamRow) recording.Stream { return recording.Stream(r) },
-		),
+			func(r streamRow) recording.Stream { return recording.Stream(r) }),
 		ofGPU(
 			"kernel_names",
 			"kernel functions",
@@ -312,21 +263,12 @@ func gpuTables() []nameTable {
 				}
 			},
 		),
-		ofGPU(
-			"range_names",
-			"names of ranges",
-			true,
-			func(g *recording.GPU) *[]string { return &g.Ranges },
+		ofGPU("range_names", "names of ranges", true, func(g *recording.GPU) *[]string { return &g.Ranges },
 			func(i int, v string) rangeNameRow { return rangeNameRow{uint32(i) + 1, v} },
-			func(r rangeNameRow) string { return r.Name },
-		),
-		ofGPU(
-			"attributes",
-			"attributes of Python scopes",
-			true,
+			func(r rangeNameRow) string { return r.Name }),
+		ofGPU("attributes", "attributes of Python scopes", true,
 			func(g *recording.GPU) *[]string { return &g.Attributes },
 			func(i int, v string) attributesRow { return attributesRow{uint32(i) + 1, v} },
-			func(r attributesRow) string { return r.Text },
-		),
+			func(r attributesRow) string { return r.Text }),
 	}
 }

@@ -86,11 +86,8 @@ func follow(all, next run) run {
 		next.ties = make([]uint32, len(next.events))
 	}
 	first := next.events[0].TS
-	cut, _ := slices.BinarySearchFunc(
-		all.events,
-		first,
-		func(e event.Event, ts uint64) int { return cmp.Compare(e.TS, ts) },
-	)
+	cut, _ := slices.BinarySearchFunc(all.events, first,
+		func(e event.Event, ts uint64) int { return cmp.Compare(e.TS, ts) })
 	tail := run{events: slices.Clone(all.events[cut:])}
 	all.events = all.events[:cut]
 	if all.ties != nil {

@@ -105,13 +105,8 @@ func (r *reader) open(f *parquetFile) (*columns.File, error) {
 		return nil, err
 	}
 	if f.Bytes > r.limits.Bytes {
-		return nil, fmt.Errorf(
-			"%s has %d bytes, over the limit of %d for one file: %w",
-			f.Name,
-			f.Bytes,
-			r.limits.Bytes,
-			memlimit.ErrExceeded,
-		)
+		return nil, fmt.Errorf("%s has %d bytes, over the limit of %d for one file: %w",
+			f.Name, f.Bytes, r.limits.Bytes, memlimit.ErrExceeded)
 	}
 	data, err := readFile(r.store, f)
 	if err != nil {
@@ -141,11 +136,8 @@ func (r *reader) names(meta *recording.Meta) error {
 			return fmt.Errorf("it has a table %s although it says that no agent was asked for", t.name)
 		}
 		if total += table.Rows(); total > r.limits.Names {
-			return fmt.Errorf(
-				"its tables of names have more than %d rows, the limit: %w",
-				r.limits.Names,
-				memlimit.ErrExceeded,
-			)
+			return fmt.Errorf("its tables of names have more than %d rows, the limit: %w",
+				r.limits.Names, memlimit.ErrExceeded)
 		}
 		if err := r.table(&t, &table, meta); err != nil {
 			return err

@@ -104,17 +104,13 @@ func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 			return recording.Library{PID: r.Uint32(), Path: word(r), Inode: r.Uint64(), Found: -r.Int()}
 		}),
 		Sources: several(r, func() recording.Source { return recording.Source{Name: word(r), State: word(r)} }),
-		Losses: several(
-			r,
-			func() loss.Loss { return loss.Loss{Reason: loss.RingFull, Count: r.Uint64(), Where: word(r)} },
-		),
+		Losses: several(r,
+			func() loss.Loss { return loss.Loss{Reason: loss.RingFull, Count: r.Uint64(), Where: word(r)} }),
 		Frames: several(r, func() recording.Frame {
 			return recording.Frame{Kind: recording.PythonFrame, Name: word(r), File: word(r), Line: r.Uint32()}
 		}),
-		Stacks: several(
-			r,
-			func() recording.Node { return recording.Node{Parent: int32(r.Uint32()), Frame: r.Uint32()} },
-		),
+		Stacks: several(r,
+			func() recording.Node { return recording.Node{Parent: int32(r.Uint32()), Frame: r.Uint32()} }),
 		Objects: several(r, func() recording.Object {
 			return recording.Object{PID: r.Uint32(), Inode: r.Uint64(), Name: word(r), Role: recording.Accepted}
 		}),
@@ -230,13 +226,8 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 				t.Fatalf("seed %d, %s: meta (-want +got):\n%s", seed, filepath.Base(place), diff)
 			}
 			if !slices.Equal(want.Events, got.Events) {
-				t.Fatalf(
-					"seed %d, %s: %d events became %d others",
-					seed,
-					filepath.Base(place),
-					len(want.Events),
-					len(got.Events),
-				)
+				t.Fatalf("seed %d, %s: %d events became %d others",
+					seed, filepath.Base(place), len(want.Events), len(got.Events))
 			}
 		}
 		if in, err := archive.Inspect(again, true); err != nil ||

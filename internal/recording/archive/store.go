@@ -265,12 +265,8 @@ func (p *zipped) open(name string) (io.ReadCloser, int64, error) {
 		return nil, 0, fmt.Errorf("open %s: %w", name, os.ErrNotExist)
 	}
 	if f.UncompressedSize64 > maxFileBytes {
-		return nil, 0, fmt.Errorf(
-			"%s claims %d bytes, over the limit of %d",
-			name,
-			f.UncompressedSize64,
-			int64(maxFileBytes),
-		)
+		return nil, 0, fmt.Errorf("%s claims %d bytes, over the limit of %d",
+			name, f.UncompressedSize64, int64(maxFileBytes))
 	}
 	in, err := f.Open()
 	if err != nil {

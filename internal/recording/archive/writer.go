@@ -100,11 +100,8 @@ func makeWay(parent *outfile.Dir, name, dir string, force bool) error {
 		return fmt.Errorf("%s is there: %w", dir, os.ErrExist)
 	}
 	if _, err := readManifest(folder{old.Root}); err != nil {
-		return fmt.Errorf(
-			"%s is there and is no recording, so it is not removed: %w",
-			dir,
-			errors.Join(os.ErrExist, err),
-		)
+		return fmt.Errorf("%s is there and is no recording, so it is not removed: %w",
+			dir, errors.Join(os.ErrExist, err))
 	}
 	if err := parent.RemoveAll(name); err != nil {
 		return fmt.Errorf("remove the old recording: %w", err)

@@ -46,13 +46,9 @@ func (f *File) pages(c *chunk) (*pages, error) {
 	switch c.codec {
 	case uncompressed:
 	case zstandard:
-		d, err := zstd.NewReader(
-			nil,
-			zstd.WithDecoderConcurrency(1),
-			zstd.WithDecoderLowmem(true),
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxMemory(uint64(f.limits.Page)),
-			zstd.WithDecoderMaxWindow(uint64(f.limits.Page)),
-		)
+			zstd.WithDecoderMaxWindow(uint64(f.limits.Page)))
 		if err != nil {
 			return nil, fmt.Errorf("make a decompressor: %w", err)
 		}
@@ -93,13 +89,8 @@ func (p *pages) next() (page, error) {
 		return out, fmt.Errorf("a page's header: %w", c.err)
 	}
 	if raw < 0 || raw > int64(p.limit) || packed < 0 || packed > int64(len(c.b)-c.at) || out.values < 0 {
-		return out, fmt.Errorf(
-			"a page claims %d bytes, %d decompressed: %d are there, and %d is the limit",
-			packed,
-			raw,
-			len(c.b)-c.at,
-			p.limit,
-		)
+		return out, fmt.Errorf("a page claims %d bytes, %d decompressed: %d are there, and %d is the limit",
+			packed, raw, len(c.b)-c.at, p.limit)
 	}
 	body := c.b[c.at : c.at+int(packed)]
 	p.rest = c.b[c.at+int(packed):]

@@ -76,19 +76,11 @@ func TestAgainstAnotherWriter(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		delta32, delta64, dict, plain, flag := column(t, f, "delta32"),
-			column(
-				t,
-				f,
-				"delta64",
-			), column(t,
+			column(t, f, "delta64"), column(t,
 				f,
 				"dict"), column(t,
 				f,
-				"plain"), column(
-				t,
-				f,
-				"flag",
-			)
+				"plain"), column(t, f, "flag")
 		text, err := f.Strings("text")
 		if err != nil {
 			t.Fatal(err)
@@ -103,18 +95,8 @@ func TestAgainstAnotherWriter(t *testing.T) {
 				(flag[i] == 1) != w.Flag ||
 				text[i] != w.Text ||
 				words[i] != w.Words {
-				t.Fatalf(
-					"row %d of %d is %+v, read as %v %v %v %v %v %q",
-					i,
-					n,
-					w,
-					delta32[i],
-					delta64[i],
-					dict[i],
-					plain[i],
-					flag[i],
-					text[i],
-				)
+				t.Fatalf("row %d of %d is %+v, read as %v %v %v %v %v %q",
+					i, n, w, delta32[i], delta64[i], dict[i], plain[i], flag[i], text[i])
 			}
 		}
 		if err := f.Ints("maybe", nil); err == nil || !strings.Contains(err.Error(), "nulls") {

@@ -52,14 +52,8 @@ func TestErrorType(t *testing.T) {
 		r := recording.Request{Received: 5, End: 9, Status: c.status, Outcome: c.outcome}
 		if got := genai.ErrorType(&r); got != c.want || genai.Succeeded(&r) != c.succeeded ||
 			genai.Ended(&r) != c.ends {
-			t.Errorf(
-				"%d %s: %q, succeeded %v, ended %v",
-				c.status,
-				c.outcome,
-				got,
-				genai.Succeeded(&r),
-				genai.Ended(&r),
-			)
+			t.Errorf("%d %s: %q, succeeded %v, ended %v",
+				c.status, c.outcome, got, genai.Succeeded(&r), genai.Ended(&r))
 		}
 	}
 }

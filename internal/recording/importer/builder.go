@@ -65,11 +65,8 @@ const maxFunctions = 1 << 16
 // name counts a name that is kept.
 func (b *builder) name(s string) error {
 	if b.names += int64(len(s)); b.names > b.limits.Names {
-		return fmt.Errorf(
-			"its names are longer than the limit of %d bytes together: %w",
-			b.limits.Names,
-			memlimit.ErrExceeded,
-		)
+		return fmt.Errorf("its names are longer than the limit of %d bytes together: %w",
+			b.limits.Names, memlimit.ErrExceeded)
 	}
 	return nil
 }
@@ -278,10 +275,8 @@ func (b *builder) tables() {
 	for _, d := range b.devices {
 		b.gpu.Devices = append(b.gpu.Devices, d)
 	}
-	slices.SortFunc(
-		b.gpu.Devices,
-		func(x, y recording.Device) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.ID, y.ID)) },
-	)
+	slices.SortFunc(b.gpu.Devices,
+		func(x, y recording.Device) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.ID, y.ID)) })
 	b.gpu.Agents = []recording.Agent{}
 	m.Target = b.target()
 }

@@ -26,11 +26,8 @@ func (b *builder) room(ts uint64) (bool, error) {
 			continue
 		}
 		if !b.cut() {
-			return false, fmt.Errorf(
-				"it has more than %d events at one time, the limit: %w",
-				b.limits.Events,
-				memlimit.ErrExceeded,
-			)
+			return false, fmt.Errorf("it has more than %d events at one time, the limit: %w",
+				b.limits.Events, memlimit.ErrExceeded)
 		}
 	}
 	if ts >= b.until {

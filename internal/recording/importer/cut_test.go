@@ -61,10 +61,8 @@ func steps(n int) []byte {
 
 // TestTooLargeIsCut holds that of a trace that does not fit its beginning is read, whole, and that this is said.
 func TestTooLargeIsCut(t *testing.T) {
-	rec, err := importer.ReadKineto(
-		&endless{left: 20_000_000},
-		importer.Limits{Bytes: 1 << 30, Events: 20_000, Names: 1 << 20},
-	)
+	rec, err := importer.ReadKineto(&endless{left: 20_000_000},
+		importer.Limits{Bytes: 1 << 30, Events: 20_000, Names: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,12 +77,8 @@ func TestTooLargeIsCut(t *testing.T) {
 	steps := int(rec.Meta.To-rec.Meta.From) / 100_000
 	if kinds[event.Kernel] < 2000 || kinds[event.Call]-kinds[event.Kernel] > 1 || kinds[event.Kernel]-steps > 1 ||
 		steps-kinds[event.Kernel] > 1 {
-		t.Errorf(
-			"%d steps lie in the window, %d calls and %d kernels are there",
-			steps,
-			kinds[event.Call],
-			kinds[event.Kernel],
-		)
+		t.Errorf("%d steps lie in the window, %d calls and %d kernels are there",
+			steps, kinds[event.Call], kinds[event.Kernel])
 	}
 	if last > rec.Meta.To {
 		t.Errorf("a kernel begins at %d, the window ends at %d", last, rec.Meta.To)
@@ -104,10 +98,8 @@ func TestTooLargeIsCut(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	const variable = "INFERSCOPE_TEST_IMPORT"
 	if os.Getenv(variable) != "" {
-		rec, err := importer.ReadKineto(
-			&endless{left: 100_000_000},
-			importer.Limits{Bytes: 1 << 30, Events: 50_000, Names: 1 << 20},
-		)
+		rec, err := importer.ReadKineto(&endless{left: 100_000_000},
+			importer.Limits{Bytes: 1 << 30, Events: 50_000, Names: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -291,11 +291,9 @@ func TestNsysHostile(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no row") {
 		t.Errorf("a view: %v", err)
 	}
-	odd := append(
-		tables(),
+	odd := append(tables(),
 		"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ('x',NULL,-1,1e300,x'00',9,-5,'y',8,4,2,128,1,1,512)",
-		"INSERT INTO StringIds VALUES (99, NULL)",
-	)
+		"INSERT INTO StringIds VALUES (99, NULL)")
 	if _, err := importer.Open(nsysFile(t, odd...)); err != nil {
 		t.Errorf("odd types: %v", err)
 	}
@@ -364,10 +362,8 @@ func FuzzKineto(f *testing.F) {
 	f.Add([]byte(`[{"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":1}]`))
 	f.Add([]byte("\x1f\x8b\x08\x00"))
 	fuzzing.Run(f, func(t *testing.T, text []byte) {
-		rec, err := importer.ReadKineto(
-			bytes.NewReader(text),
-			importer.Limits{Bytes: 1 << 20, Events: 1000, Names: 1 << 16},
-		)
+		rec, err := importer.ReadKineto(bytes.NewReader(text),
+			importer.Limits{Bytes: 1 << 20, Events: 1000, Names: 1 << 16})
 		if err != nil {
 			return
 		}

@@ -420,12 +420,9 @@ func (k *kineto) sources() []recording.Source {
 	}
 	out := []recording.Source{inside}
 	if k.rank >= 0 {
-		out = append(
-			out,
-			recording.Source{
-				Name: rankSource, State: "running", Detail: fmt.Sprintf("the trace is of rank %d", k.rank),
-			},
-		)
+		out = append(out, recording.Source{
+			Name: rankSource, State: "running", Detail: fmt.Sprintf("the trace is of rank %d", k.rank),
+		})
 	}
 	return append(out, []recording.Source{
 		{Name: "cuda", State: "running", Detail: lack},

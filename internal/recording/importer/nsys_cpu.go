@@ -39,13 +39,8 @@ func (n *nsys) readRanges() error {
 			}
 			i, err := n.rangeName(name)
 			if err == nil {
-				err = n.addSpan(
-					process(v[5]),
-					thread(v[5]),
-					ts,
-					dur,
-					recording.Frame{Kind: recording.NativeFrame, Name: name},
-				)
+				err = n.addSpan(process(v[5]), thread(v[5]), ts, dur,
+					recording.Frame{Kind: recording.NativeFrame, Name: name})
 			}
 			if err != nil {
 				return err
@@ -73,11 +68,8 @@ func (n *nsys) rangeTexts() (map[int64]string, error) {
 	if err != nil || !has["text"] {
 		return out, err
 	}
-	rows, err := n.db.QueryContext(
-		n.ctx,
-		`SELECT rowid, substr(CAST("text" AS TEXT), 1, ?) FROM NVTX_EVENTS WHERE "text" IS NOT NULL`,
-		maxText,
-	)
+	rows, err := n.db.QueryContext(n.ctx,
+		`SELECT rowid, substr(CAST("text" AS TEXT), 1, ?) FROM NVTX_EVENTS WHERE "text" IS NOT NULL`, maxText)
 	if err != nil {
 		return nil, err
 	}

@@ -195,13 +195,8 @@ func (n *nsys) readDevices() error {
 		}
 		return "0"
 	}
-	query := `SELECT id, substr(CAST(name AS TEXT), 1, 256), ` + field(
-		"smCount",
-		"numMultiprocessors",
-	) + ", " + field(
-		"totalMemory",
-		"globalMemory",
-	) + ", " +
+	query := `SELECT id, substr(CAST(name AS TEXT), 1, 256), ` + field("smCount",
+		"numMultiprocessors") + ", " + field("totalMemory", "globalMemory") + ", " +
 		field(
 			"memoryBandwidth",
 		) + ", " + field(

@@ -102,10 +102,8 @@ func (b *builder) trace() error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(b.spans.byThread)) {
 		list := b.spans.byThread[k]
-		slices.SortFunc(
-			list,
-			func(x, y span) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(y.to, x.to)) },
-		)
+		slices.SortFunc(list,
+			func(x, y span) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(y.to, x.to)) })
 		b.onCPU(list)
 		t := tracer{b: b, pid: uint32(k >> 32), tid: uint32(k), nodes: nodes}
 		for i := range list {

@@ -64,10 +64,8 @@ func TestSpansAreStacks(t *testing.T) {
 			for at := from + rng.IntN(5); at < to && depth < 5; {
 				end := min(to, at+1+rng.IntN(max(1, (to-from)/2)))
 				category := []string{"cpu_op", "python_function", "user_annotation"}[rng.IntN(3)]
-				rows = append(
-					rows,
-					traceRow{"X", category, fmt.Sprintf("f%d", rng.IntN(20)), 9, tid, at, end - at, nil},
-				)
+				rows = append(rows,
+					traceRow{"X", category, fmt.Sprintf("f%d", rng.IntN(20)), 9, tid, at, end - at, nil})
 				nest(tid, at, end, depth+1)
 				at = end + rng.IntN(10)
 			}

@@ -252,29 +252,16 @@ func TestMetrics(t *testing.T) {
 			count, sum = count+p.Count(), sum+p.Sum()
 			if p.StartTimestamp() != pcommon.Timestamp(wall) || p.Timestamp() != pcommon.Timestamp(wall+60e9) ||
 				!reflect.DeepEqual(p.ExplicitBounds().AsRaw(), c.bounds) || p.BucketCounts().Len() != len(c.bounds)+1 {
-				t.Errorf(
-					"%s: from %v to %v with %v",
-					c.name,
-					p.StartTimestamp(),
-					p.Timestamp(),
-					p.ExplicitBounds().AsRaw(),
-				)
+				t.Errorf("%s: from %v to %v with %v",
+					c.name, p.StartTimestamp(), p.Timestamp(), p.ExplicitBounds().AsRaw())
 			}
 			if c.bucket >= 0 && p.BucketCounts().At(c.bucket) != 1 {
 				t.Errorf("%s: buckets %v, want one in %d", c.name, p.BucketCounts().AsRaw(), c.bucket)
 			}
 		}
 		if count != c.count || math.Abs(sum-c.sum) > 1e-9 {
-			t.Errorf(
-				"%s{%s%s}: %d with a sum of %g, want %d with %g",
-				c.name,
-				c.error,
-				c.kind,
-				count,
-				sum,
-				c.count,
-				c.sum,
-			)
+			t.Errorf("%s{%s%s}: %d with a sum of %g, want %d with %g",
+				c.name, c.error, c.kind, count, sum, c.count, c.sum)
 		}
 	}
 }

@@ -204,12 +204,8 @@ func (d *Dir) createTemp(name string) (file *os.File, temp string, err error) {
 	suffix := "." + rand.Text()[:12] + ".tmp"
 	temp = name[:min(len(name), maxName-len(suffix))] + suffix
 	err = act(d.as, func() error {
-		fd, err := unix.Openat(
-			d.fd(),
-			temp,
-			unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
-			0o666,
-		)
+		fd, err := unix.Openat(d.fd(), temp,
+			unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o666)
 		if err != nil {
 			return &fs.PathError{Op: "create", Path: path.Join(d.name, name), Err: err}
 		}

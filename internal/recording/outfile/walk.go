@@ -98,15 +98,12 @@ func (w *walk) step(last bool) (over bool, err error) {
 			if last {
 				return true, nil
 			}
-			return false, w.fault(
-				name,
-				fmt.Errorf(
-					"%w: it belongs to user %d, in a directory of user %d: name the directory that it leads to",
-					ErrLink,
-					stat.Uid,
-					dir.Uid,
-				),
-			)
+			return false, w.fault(name, fmt.Errorf(
+				"%w: it belongs to user %d, in a directory of user %d: name the directory that it leads to",
+				ErrLink,
+				stat.Uid,
+				dir.Uid,
+			))
 		}
 		return false, w.follow(next, name)
 	case last:

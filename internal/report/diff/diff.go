@@ -231,12 +231,8 @@ func (c *Comparison) parts(x, y *side) {
 		}
 		c.Causes = append(c.Causes, change(p.name, p.a, p.b, rankSum(x.blocks.of(key), y.blocks.of(key))))
 	}
-	busy := change(
-		"GPU busy",
-		x.perIt*mean(x.blocks.busy),
-		y.perIt*mean(y.blocks.busy),
-		rankSum(x.blocks.busy, y.blocks.busy),
-	)
+	busy := change("GPU busy", x.perIt*mean(x.blocks.busy), y.perIt*mean(y.blocks.busy),
+		rankSum(x.blocks.busy, y.blocks.busy))
 	if len(x.blocks.busy)+len(y.blocks.busy) > 0 {
 		c.Parts = append([]Change{busy}, c.Parts...)
 	}
@@ -279,10 +275,8 @@ func (c *Comparison) stacks(x, y *side) {
 		if k.file != "" {
 			name += " (" + k.file + ")"
 		}
-		c.Stacks = append(
-			c.Stacks,
-			change(name, float64(v[0])/float64(n), float64(v[1])/float64(m), proportions(v[0], n, v[1], m)),
-		)
+		c.Stacks = append(c.Stacks,
+			change(name, float64(v[0])/float64(n), float64(v[1])/float64(m), proportions(v[0], n, v[1], m)))
 	}
 	c.Stacks = byChange(c.Stacks)
 }

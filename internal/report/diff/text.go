@@ -19,14 +19,8 @@ func (c *Comparison) Text(w io.Writer) error {
 	}{{"A", &c.A}, {"B", &c.B}} {
 		fmt.Fprintf(&b, "%s  %s: %s, %s\n", s.name, format.Clean(s.Name), format.Clean(s.Target), s.Verdict)
 		if s.Iterations > 0 {
-			fmt.Fprintf(
-				&b,
-				"   %s iterations (%s), median %s, p99 %s\n",
-				format.Count(s.Iterations),
-				format.Clean(s.Source),
-				format.Span(s.P50),
-				format.Span(s.P99),
-			)
+			fmt.Fprintf(&b, "   %s iterations (%s), median %s, p99 %s\n",
+				format.Count(s.Iterations), format.Clean(s.Source), format.Span(s.P50), format.Span(s.P99))
 		}
 	}
 	b.WriteString("\n" + c.sentence() + "\n")
@@ -67,12 +61,8 @@ func (c *Comparison) sentence() string {
 	case l == nil:
 		return "There is no latency in both to compare; the tables show shares of the time."
 	case l.P < 0:
-		return fmt.Sprintf(
-			"B takes %s an iteration instead of %s (%s), from too few iterations to be sure.",
-			span(l.B),
-			span(l.A),
-			percent(l.Relative),
-		)
+		return fmt.Sprintf("B takes %s an iteration instead of %s (%s), from too few iterations to be sure.",
+			span(l.B), span(l.A), percent(l.Relative))
 	case !l.Sure:
 		return fmt.Sprintf(
 			"No difference in latency that is more than noise: %s and %s an iteration (p = %.2g).",
@@ -81,21 +71,11 @@ func (c *Comparison) sentence() string {
 			l.P,
 		)
 	case l.Relative > 0:
-		return fmt.Sprintf(
-			"B is slower: %s an iteration instead of %s (%s, p = %.1g).",
-			span(l.B),
-			span(l.A),
-			percent(l.Relative),
-			l.P,
-		)
+		return fmt.Sprintf("B is slower: %s an iteration instead of %s (%s, p = %.1g).",
+			span(l.B), span(l.A), percent(l.Relative), l.P)
 	}
-	return fmt.Sprintf(
-		"B is faster: %s an iteration instead of %s (%s, p = %.1g).",
-		span(l.B),
-		span(l.A),
-		percent(l.Relative),
-		l.P,
-	)
+	return fmt.Sprintf("B is faster: %s an iteration instead of %s (%s, p = %.1g).",
+		span(l.B), span(l.A), percent(l.Relative), l.P)
 }
 
 // shown is the share of the largest value below which a row is not worth a line.
@@ -118,15 +98,9 @@ func table(b *strings.Builder, title string, rows []Change, inTime bool) {
 		if r.Sure {
 			mark = "*"
 		}
-		fmt.Fprintf(
-			b,
-			"%-52s %12s %12s %8s%s\n",
-			format.Shorten(format.Clean(r.Name), 52),
-			cell(r.A, inTime),
-			cell(r.B, inTime),
-			relative(&r),
-			mark,
-		)
+		fmt.Fprintf(b, "%-52s %12s %12s %8s%s\n",
+			format.Shorten(format.Clean(r.Name), 52), cell(r.A, inTime), cell(r.B, inTime), relative(&r),
+			mark)
 	}
 }
 

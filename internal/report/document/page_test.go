@@ -15,12 +15,8 @@ func sample() *Document {
 	var f Facts
 	f.Add("A", "one two three four five six seven eight nine ten")
 	f.Add("Long label", "x")
-	d.Add(
-		f,
-		Heading("Doubts"),
-		Notice{"error", "a first one"},
-		Notice{"info", "a second one that is so long that it does not fit"},
-	)
+	d.Add(f, Heading("Doubts"), Notice{"error", "a first one"},
+		Notice{"info", "a second one that is so long that it does not fit"})
 	t := &Table{Columns: []Column{Left("Name", 0), Right("Much", 2), Right("Less", 1)}, Note: "A note."}
 	t.Row("alpha", "1", "22")
 	t.Row("beta_with|bar", "333", "4")

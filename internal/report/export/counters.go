@@ -42,14 +42,8 @@ func (s *series) add(from, to uint64, rate float64) {
 func (p *perfetto) counters(root uint64, d int32) {
 	t := p.v.T
 	busy, h2d, d2h, seen := newSeries(t.From, t.To),
-		newSeries(
-			t.From,
-			t.To,
-		), newSeries(t.From,
-			t.To), newSeries(
-			t.From,
-			t.To,
-		)
+		newSeries(t.From, t.To), newSeries(t.From,
+			t.To), newSeries(t.From, t.To)
 	end := uint64(0)
 	dev := &t.Devices[d]
 	for i := dev.First; i < dev.Last; i++ {
@@ -74,21 +68,12 @@ func (p *perfetto) counters(root uint64, d int32) {
 		}
 	}
 	about := "0 also where it was not recorded: see the track above"
-	p.series(
-		p.counter(root, "busy", "%", about),
-		busy,
-		func(i int) float64 { return 100 * ratio(busy.sums[i], seen.sums[i]) },
-	)
-	p.series(
-		p.counter(root, "copies to the GPU", "B/s", about),
-		h2d,
-		func(i int) float64 { return 1e9 * ratio(h2d.sums[i], seen.sums[i]) },
-	)
-	p.series(
-		p.counter(root, "copies from the GPU", "B/s", about),
-		d2h,
-		func(i int) float64 { return 1e9 * ratio(d2h.sums[i], seen.sums[i]) },
-	)
+	p.series(p.counter(root, "busy", "%", about), busy,
+		func(i int) float64 { return 100 * ratio(busy.sums[i], seen.sums[i]) })
+	p.series(p.counter(root, "copies to the GPU", "B/s", about), h2d,
+		func(i int) float64 { return 1e9 * ratio(h2d.sums[i], seen.sums[i]) })
+	p.series(p.counter(root, "copies from the GPU", "B/s", about), d2h,
+		func(i int) float64 { return 1e9 * ratio(d2h.sums[i], seen.sums[i]) })
 }
 
 func ratio(part, whole float64) float64 {

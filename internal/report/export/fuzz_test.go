@@ -23,10 +23,8 @@ import (
 // FuzzExport: whatever a recording holds and names are, each export can be read back by what it is made for.
 func FuzzExport(f *testing.F) {
 	f.Add([]byte{}, "python")
-	f.Add(
-		[]byte("\x01\x02\x03\x04\x05\x06\x07\x08\x07\x00\x01\x01"),
-		"=cmd|' /C calc'!A0,\"\n\r;\x00\u202e\xff</script>",
-	)
+	f.Add([]byte("\x01\x02\x03\x04\x05\x06\x07\x08\x07\x00\x01\x01"),
+		"=cmd|' /C calc'!A0,\"\n\r;\x00\u202e\xff</script>")
 	fuzzing.Run(f, func(t *testing.T, raw []byte, name string) {
 		rec := exporttest.Hostile(raw, name)
 		serve(rec, raw, name)
@@ -48,10 +46,8 @@ func serve(rec *recording.Recording, raw []byte, name string) {
 			), End: at(4) * uint64(raw[4]%2), Method: name, Route: name, Model: name, ID: name, Trace: name,
 			Status: uint32(raw[5]), Outcome: "complete", OutputTokens: uint32(raw[6]),
 		})
-		m.EngineRequests = append(
-			m.EngineRequests,
-			recording.EngineRequest{ID: name, Scheduled: at(6), First: at(7), Last: at(1)},
-		)
+		m.EngineRequests = append(m.EngineRequests,
+			recording.EngineRequest{ID: name, Scheduled: at(6), First: at(7), Last: at(1)})
 		m.Steps = append(m.Steps, recording.Step{TS: at(5), PID: m.Target + uint32(raw[1]), Stats: true})
 	}
 }

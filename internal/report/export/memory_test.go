@@ -20,11 +20,8 @@ import (
 func allocations() *recording.Recording {
 	const second, mib = 1_000_000_000, 1 << 20
 	b := recordtest.New().Window(second, 3*second)
-	cache := b.Stack(
-		recordtest.Native("c10::report", "libc10.so"),
-		recordtest.Python("fill \"cache\"", "/srv/a.py", 7),
-		recordtest.Python("main", "/srv/a.py", 1),
-	)
+	cache := b.Stack(recordtest.Native("c10::report", "libc10.so"),
+		recordtest.Python("fill \"cache\"", "/srv/a.py", 7), recordtest.Python("main", "/srv/a.py", 1))
 	weights := b.Stack(recordtest.Python("load", "/srv/b.py", 3))
 	add := func(kind event.Kind, ts, dur uint64, flags event.Flags, args ...uint64) {
 		e := event.Event{
@@ -51,12 +48,8 @@ func allocations() *recording.Recording {
 // TestMemoryViz: Python reads the snapshot as what torch.cuda.memory._snapshot would have returned.
 func TestMemoryViz(t *testing.T) {
 	python := needs.Tool(t, "python3")
-	cmd := exec.CommandContext(
-		t.Context(),
-		python,
-		"-c",
-		"import json, pickle, sys; json.dump(pickle.load(sys.stdin.buffer), sys.stdout)",
-	)
+	cmd := exec.CommandContext(t.Context(), python, "-c",
+		"import json, pickle, sys; json.dump(pickle.load(sys.stdin.buffer), sys.stdout)")
 	cmd.Stdin = bytes.NewReader(write(t, allocations(), "memory_viz"))
 	text, err := cmd.Output()
 	if err != nil {

@@ -219,11 +219,8 @@ func newNearest(t *timeline.Timeline) *nearest {
 // of returns the stack for a launch, and how it was had.
 func (n *nearest) of(thread uint64, op *timeline.Op) (stack uint64, how string) {
 	list := n.byThread[thread]
-	at, _ := slices.BinarySearchFunc(
-		list,
-		op.Start,
-		func(s threads.Sample, ts uint64) int { return cmp.Compare(s.TS, ts) },
-	)
+	at, _ := slices.BinarySearchFunc(list, op.Start,
+		func(s threads.Sample, ts uint64) int { return cmp.Compare(s.TS, ts) })
 	best, distance := uint64(0), uint64(launchReach)
 	for _, s := range list[max(0, at-1):min(len(list), at+1)] {
 		ts := s.TS

@@ -170,10 +170,8 @@ func (p *packets) send() {
 		p.started, flags = true, flagsNeeded|flagsCleared
 	}
 	p.packet.uint(packetFlags, flags)
-	p.tag = protowire.AppendVarint(
-		protowire.AppendTag(p.tag[:0], tracePacket, protowire.BytesType),
-		uint64(len(p.packet.b)),
-	)
+	p.tag = protowire.AppendVarint(protowire.AppendTag(p.tag[:0], tracePacket, protowire.BytesType),
+		uint64(len(p.packet.b)))
 	for _, b := range [][]byte{p.tag, p.packet.b} {
 		if _, err := p.out.Write(b); err != nil && p.err == nil {
 			p.err = err

@@ -148,16 +148,10 @@ func (f *flame) prune() (left int) {
 func flames(in Input, names func(thread) string) (list []*flame, fr *frames) {
 	rec := in.Timeline.Rec
 	fr = newFrames(rec)
-	all := newFlame(
-		"All CPU time",
-		"samples",
-		"Samples of running threads, taken at regular intervals of their running time.",
-	)
-	idle := newFlame(
-		"CPU time while the GPU was idle",
-		"samples",
-		"Samples of running threads at moments at which a GPU of the program ran nothing.",
-	)
+	all := newFlame("All CPU time", "samples",
+		"Samples of running threads, taken at regular intervals of their running time.")
+	idle := newFlame("CPU time while the GPU was idle", "samples",
+		"Samples of running threads at moments at which a GPU of the program ran nothing.")
 	off := newFlame(
 		"Off-CPU time",
 		"ns",

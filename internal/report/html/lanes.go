@@ -182,16 +182,13 @@ func (s *scene) addCalls(head trackHead, list []*timeline.Thread) {
 				continue
 			}
 			f := &t.Rec.Meta.Functions[o.Func]
-			tr.items = append(
-				tr.items,
-				item{
-					start: from,
-					end:   to,
-					label: s.labels.of(format.Clean(f.Name), "call "+f.Group, "CUDA call"),
-					ref:   none,
-					src:   i,
-				},
-			)
+			tr.items = append(tr.items, item{
+				start: from,
+				end:   to,
+				label: s.labels.of(format.Clean(f.Name), "call "+f.Group, "CUDA call"),
+				ref:   none,
+				src:   i,
+			})
 		}
 	}
 	if len(list) > 1 { // a pid that was used again
@@ -219,10 +216,8 @@ func (s *scene) ranges() map[thread][]item {
 			name = format.Clean(names[e.Ret-1])
 		}
 		k := thread{e.PID, e.TID}
-		out[k] = append(
-			out[k],
-			item{start: from, end: to, label: s.labels.of(name, "range", "range"), ref: none, src: none},
-		)
+		out[k] = append(out[k],
+			item{start: from, end: to, label: s.labels.of(name, "range", "range"), ref: none, src: none})
 	}
 	return out
 }

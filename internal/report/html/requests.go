@@ -67,11 +67,8 @@ func requestEnd(m *recording.Meta, r *recording.Request) uint64 {
 // fitIn places a request in the first lane without overlap; false if there is none.
 func fitIn(lanes *[][]served, r served) bool {
 	for i, lane := range *lanes {
-		at, _ := slices.BinarySearchFunc(
-			lane,
-			r.from,
-			func(o served, from uint64) int { return cmp.Compare(o.from, from) },
-		)
+		at, _ := slices.BinarySearchFunc(lane, r.from,
+			func(o served, from uint64) int { return cmp.Compare(o.from, from) })
 		if (at == 0 || lane[at-1].to <= r.from) && (at == len(lane) || lane[at].from >= r.to) {
 			(*lanes)[i] = slices.Insert(lane, at, r)
 			return true

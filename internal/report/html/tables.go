@@ -91,21 +91,18 @@ func copyTable(in Input) table {
 	}, Note: "Not overlapped is the time of copies in which no kernel ran."}
 	for i := range in.GPU.Copies {
 		c := &in.GPU.Copies[i]
-		t.Rows = append(
-			t.Rows,
-			[]any{
-				c.Direction,
-				c.Source,
-				c.Destination,
-				yes(c.Async),
-				c.Count,
-				c.Bytes,
-				c.Time,
-				c.Longest,
-				c.Bandwidth,
-				c.Exposed,
-			},
-		)
+		t.Rows = append(t.Rows, []any{
+			c.Direction,
+			c.Source,
+			c.Destination,
+			yes(c.Async),
+			c.Count,
+			c.Bytes,
+			c.Time,
+			c.Longest,
+			c.Bandwidth,
+			c.Exposed,
+		})
 	}
 	return t
 }
@@ -125,10 +122,8 @@ func peerTable(in Input) table {
 		"moves with kernels is not in it."}
 	for i := range in.GPU.Peers {
 		p := &in.GPU.Peers[i]
-		t.Rows = append(
-			t.Rows,
-			[]any{p.PID, p.Source, p.Destination, p.Count, p.Bytes, p.Time, p.Longest, p.Bandwidth, p.Alone},
-		)
+		t.Rows = append(t.Rows,
+			[]any{p.PID, p.Source, p.Destination, p.Count, p.Bytes, p.Time, p.Longest, p.Bandwidth, p.Alone})
 	}
 	return t
 }
@@ -199,21 +194,18 @@ func threadTable(in Input) table {
 	}}
 	for i := range in.CPU.Threads {
 		h := &in.CPU.Threads[i]
-		t.Rows = append(
-			t.Rows,
-			[]any{
-				format.Clean(h.Name),
-				h.TID,
-				h.PID,
-				h.Running,
-				h.Runnable,
-				h.Blocked,
-				h.Reason,
-				h.Samples,
-				format.Clean(h.Hottest),
-				h.Voluntary + h.Involuntary,
-			},
-		)
+		t.Rows = append(t.Rows, []any{
+			format.Clean(h.Name),
+			h.TID,
+			h.PID,
+			h.Running,
+			h.Runnable,
+			h.Blocked,
+			h.Reason,
+			h.Samples,
+			format.Clean(h.Hottest),
+			h.Voluntary + h.Involuntary,
+		})
 	}
 	return t
 }
@@ -248,10 +240,8 @@ func nativeTable(in Input) table {
 	}, Note: "Of samples of running threads; functions of the kernel are among them."}
 	for i := range in.CPU.Functions {
 		f := &in.CPU.Functions[i]
-		t.Rows = append(
-			t.Rows,
-			[]any{format.Clean(f.Name), format.Clean(f.File), f.Self, f.SelfShare, f.Total, f.TotalShare},
-		)
+		t.Rows = append(t.Rows,
+			[]any{format.Clean(f.Name), format.Clean(f.File), f.Self, f.SelfShare, f.Total, f.TotalShare})
 	}
 	return t
 }
@@ -271,20 +261,17 @@ func waitTable(in Input) table {
 		if len(w.By) > 0 && !w.By[0].Nobody {
 			by = format.Clean(w.By[0].Name)
 		}
-		t.Rows = append(
-			t.Rows,
-			[]any{
-				format.Clean(w.Thread),
-				w.TID,
-				w.Reason,
-				format.Clean(w.Text),
-				format.Clean(w.Place),
-				w.Count,
-				w.Time,
-				w.Longest,
-				by,
-			},
-		)
+		t.Rows = append(t.Rows, []any{
+			format.Clean(w.Thread),
+			w.TID,
+			w.Reason,
+			format.Clean(w.Text),
+			format.Clean(w.Place),
+			w.Count,
+			w.Time,
+			w.Longest,
+			by,
+		})
 	}
 	return t
 }

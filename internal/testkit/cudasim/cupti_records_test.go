@@ -35,15 +35,8 @@ func TestEachReleaseHasItsRecords(t *testing.T) {
 		"library of 12": {"VICTIM_CUPTI=" + filepath.Join(p.Sim, "cupti12", "libcupti.so.12")},
 		"library of 11": {"VICTIM_CUPTI=" + filepath.Join(p.Sim, "cupti11", "libcupti.so.11.8")},
 	} {
-		v, lines := profiled(
-			t,
-			env,
-			attach+"; cupti enable 38",
-			"launch 5000 kernel=k_ns10",
-			"h2d 64 x50 pinned async",
-			"memset 64 x9",
-			"sync",
-		)
+		v, lines := profiled(t, env, attach+"; cupti enable 38", "launch 5000 kernel=k_ns10",
+			"h2d 64 x50 pinned async", "memset 64 x9", "sync")
 		if got := len(lines["kernel"]); got != 5000 {
 			t.Errorf("%s: %d kernels", name, got)
 		}

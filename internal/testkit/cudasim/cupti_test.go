@@ -104,15 +104,8 @@ func TestCallbacksComeForEnabledIdsOnly(t *testing.T) {
 }
 
 func TestDroppedRecordsAreReported(t *testing.T) {
-	v := Start(
-		t,
-		Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}},
-		attach,
-		"launch 100 kernel=k_ns1",
-		"sync",
-		"cupti flush",
-		"cupti dump",
-	)
+	v := Start(t, Options{Env: []string{"CUDASIM_CUPTI_DROP_EVERY=10"}}, attach, "launch 100 kernel=k_ns1",
+		"sync", "cupti flush", "cupti dump")
 	if got := v.WaitLine("cupti records=90"); !strings.HasPrefix(got, "lost=10") {
 		t.Errorf("records: %s", got)
 	}
@@ -262,13 +255,10 @@ func TestTakingOverBuffersKillsAtExit(t *testing.T) {
 func TestPythonVictim(t *testing.T) {
 	python := needs.Tool(t, "python3")
 	p := Build(t)
-	v := Start(
-		t,
-		Options{
-			Program: []string{python, p.VictimPython},
-			Args:    []string{"--requests", "1", "--tokens", "5", "--layers", "2"},
-		},
-	)
+	v := Start(t, Options{
+		Program: []string{python, p.VictimPython},
+		Args:    []string{"--requests", "1", "--tokens", "5", "--layers", "2"},
+	})
 	v.Finish()
 	want(t, v.Truth(), map[string]uint64{"cudaLaunchKernel": 30, "cudaMemcpyAsync": 10, "cudaStreamSynchronize": 5})
 }

@@ -96,14 +96,8 @@ func TestLegacyStreamWaitsForBlockingStreamsOnly(t *testing.T) {
 	blocking, free := kernels(tr, "blocking_ms20")[0], kernels(tr, "free_ms80")[0]
 	legacy, after := kernels(tr, "legacy_us1")[0], kernels(tr, "after_us1")[0]
 	if legacy.Start < blocking.End || legacy.Start > free.End || after.Start < legacy.End {
-		t.Errorf(
-			"blocking ends %d, legacy %d-%d, after starts %d, free ends %d",
-			blocking.End,
-			legacy.Start,
-			legacy.End,
-			after.Start,
-			free.End,
-		)
+		t.Errorf("blocking ends %d, legacy %d-%d, after starts %d, free ends %d",
+			blocking.End, legacy.Start, legacy.End, after.Start, free.End)
 	}
 }
 
@@ -218,24 +212,14 @@ func TestFullLaunchQueueHoldsTheCaller(t *testing.T) {
 	tr := run(t, []string{"CUDASIM_QUEUE=4"}, "launch 5 kernel=k_ms40", "sync")
 	ks, cs := kernels(tr, ""), tr.CallsOf("cuLaunchKernel")
 	if cs[3].Exit > ks[0].End || cs[4].Exit < ks[0].End {
-		t.Errorf(
-			"launch 4 returned at %d, launch 5 at %d, the first kernel ended at %d",
-			cs[3].Exit,
-			cs[4].Exit,
-			ks[0].End,
-		)
+		t.Errorf("launch 4 returned at %d, launch 5 at %d, the first kernel ended at %d",
+			cs[3].Exit, cs[4].Exit, ks[0].End)
 	}
 }
 
 func TestHostFunctionHoldsTheStream(t *testing.T) {
-	tr := run(
-		t,
-		[]string{"CUDASIM_HOSTFN_NS=2000000"},
-		"launch 1 kernel=a_us1",
-		"hostfunc",
-		"launch 1 kernel=b_us1",
-		"sync",
-	)
+	tr := run(t, []string{"CUDASIM_HOSTFN_NS=2000000"}, "launch 1 kernel=a_us1", "hostfunc",
+		"launch 1 kernel=b_us1", "sync")
 	a, b := kernels(tr, "a_us1")[0], kernels(tr, "b_us1")[0]
 	if b.Start < a.End+2000000 {
 		t.Errorf("the kernel after the host function starts %d ns after the one before", b.Start-a.End)
@@ -251,12 +235,9 @@ func TestFreeWaitsForTheDevice(t *testing.T) {
 }
 
 func TestFaultsOnRequest(t *testing.T) {
-	v := Start(
-		t,
+	v := Start(t,
 		Options{Env: []string{"CUDASIM_FAIL=cuMemAlloc_v2:3:2", "CUDASIM_SLOW=cuLaunchKernel:2:3000000"}},
-		"launch 3 kernel=k_ns1",
-		"malloc 100 x5",
-	)
+		"launch 3 kernel=k_ns1", "malloc 100 x5")
 	if err := v.Wait(); err == nil {
 		t.Error("the victim did not see the injected error")
 	}
@@ -294,14 +275,10 @@ func TestDecodeLoopLooksLikeInference(t *testing.T) {
 	if d := time.Since(start); d < 11*time.Millisecond {
 		t.Errorf("ten tokens of 1.1 ms CPU work took %v", d)
 	}
-	want(
-		t,
-		tr,
-		map[string]uint64{
-			"cuLaunchKernel":       50,
-			"cuMemcpyHtoDAsync_v2": 10,
-			"cuMemcpyDtoHAsync_v2": 10,
-			"cuStreamSynchronize":  10,
-		},
-	)
+	want(t, tr, map[string]uint64{
+		"cuLaunchKernel":       50,
+		"cuMemcpyHtoDAsync_v2": 10,
+		"cuMemcpyDtoHAsync_v2": 10,
+		"cuStreamSynchronize":  10,
+	})
 }

@@ -108,12 +108,8 @@ func environment(p Paths, o Options, truth string) []string {
 	if level == "" {
 		level = "calls"
 	}
-	env := append(
-		os.Environ(),
-		"LD_LIBRARY_PATH="+p.LibraryPath(shape),
-		"CUDASIM_TRUTH="+truth,
-		"CUDASIM_TRUTH_LEVEL="+level,
-	)
+	env := append(os.Environ(), "LD_LIBRARY_PATH="+p.LibraryPath(shape), "CUDASIM_TRUTH="+truth,
+		"CUDASIM_TRUTH_LEVEL="+level)
 	return append(env, o.Env...)
 }
 

@@ -67,19 +67,15 @@ func TestRuntimeCallsContainDriverCalls(t *testing.T) {
 			)
 			v.Finish()
 			tr := v.Truth()
-			want(
-				t,
-				tr,
-				map[string]uint64{
-					"cudaLaunchKernel":      20,
-					"cudaLaunchKernelExC":   3,
-					"cudaMemcpy":            4,
-					"cudaMalloc":            3,
-					"cudaFree":              2,
-					"cudaDeviceSynchronize": 1,
-					"cuLaunchKernel":        0,
-				},
-			)
+			want(t, tr, map[string]uint64{
+				"cudaLaunchKernel":      20,
+				"cudaLaunchKernelExC":   3,
+				"cudaMemcpy":            4,
+				"cudaMalloc":            3,
+				"cudaFree":              2,
+				"cudaDeviceSynchronize": 1,
+				"cuLaunchKernel":        0,
+			})
 			if n := tr.Count("cuLaunchKernel"); n != 20 {
 				t.Errorf("%s: %d cuLaunchKernel inside, want 20", program, n)
 			}
@@ -97,14 +93,8 @@ func TestRuntimeCallsContainDriverCalls(t *testing.T) {
 }
 
 func TestForkExecThreadsHaveTheirOwnTruth(t *testing.T) {
-	v := Start(
-		t,
-		Options{},
-		"launch 5",
-		"fork { launch 10; sync }",
-		"thread 4 { launch 100 kernel=k_ns100 }",
-		"exec { launch 2; sync }",
-	)
+	v := Start(t, Options{}, "launch 5", "fork { launch 10; sync }", "thread 4 { launch 100 kernel=k_ns100 }",
+		"exec { launch 2; sync }")
 	pid, err := ParsePID(v.WaitLine("child"))
 	if err != nil {
 		t.Fatal(err)
@@ -141,13 +131,8 @@ func TestCountsLevelCountsWithoutRecords(t *testing.T) {
 	want(t, tr, map[string]uint64{"cuLaunchKernel": 3000, "cuMemcpyHtoD_v2": 3})
 	if len(tr.Calls)+len(tr.Ops) != 0 || tr.Operations(Kernel).Count != 3000 ||
 		tr.Copies(HostToDevice) != (Tally{3, 3000}) {
-		t.Errorf(
-			"%d calls, %d ops, kernels %+v, H2D %+v",
-			len(tr.Calls),
-			len(tr.Ops),
-			tr.Operations(Kernel),
-			tr.Copies(HostToDevice),
-		)
+		t.Errorf("%d calls, %d ops, kernels %+v, H2D %+v",
+			len(tr.Calls), len(tr.Ops), tr.Operations(Kernel), tr.Copies(HostToDevice))
 	}
 }
 
@@ -163,17 +148,8 @@ func TestTruthSurvivesKill(t *testing.T) {
 
 func TestLateLoadAndSecondCopy(t *testing.T) {
 	p := Build(t)
-	v := Start(
-		t,
-		Options{Args: []string{"--late"}, NoReady: true},
-		"print idle",
-		"wait",
-		"dlopen-now",
-		"launch 3",
-		"open "+p.Libcuda(Shape535),
-		"launch 4",
-		"sync",
-	)
+	v := Start(t, Options{Args: []string{"--late"}, NoReady: true}, "print idle", "wait", "dlopen-now",
+		"launch 3", "open "+p.Libcuda(Shape535), "launch 4", "sync")
 	v.WaitLine("idle")
 	v.Go()
 	v.Finish()
@@ -210,17 +186,13 @@ func TestRuntimeGraphsForksAndPerThreadStreams(t *testing.T) {
 	}
 	v.Finish()
 	tr := v.Truth()
-	want(
-		t,
-		tr,
-		map[string]uint64{
-			"cudaGraphLaunch_ptsz":    4,
-			"cudaLaunchKernel_ptsz":   6,
-			"cudaMallocAsync_ptsz":    1,
-			"cudaLaunchHostFunc_ptsz": 1,
-			"cudaMemset_ptds":         1,
-		},
-	)
+	want(t, tr, map[string]uint64{
+		"cudaGraphLaunch_ptsz":    4,
+		"cudaLaunchKernel_ptsz":   6,
+		"cudaMallocAsync_ptsz":    1,
+		"cudaLaunchHostFunc_ptsz": 1,
+		"cudaMemset_ptds":         1,
+	})
 	if n := tr.Operations(Kernel).Count; n != 24 {
 		t.Errorf("%d kernels on the device, want 24", n)
 	}
@@ -232,12 +204,8 @@ func TestRuntimeGraphsForksAndPerThreadStreams(t *testing.T) {
 }
 
 func TestLinkedVictimAndExtraDevices(t *testing.T) {
-	v := Start(
-		t,
-		Options{Program: []string{Build(t).VictimLinked}, Env: []string{"CUDASIM_DEVICES=4"}},
-		"launch 2",
-		"sync",
-	)
+	v := Start(t, Options{Program: []string{Build(t).VictimLinked}, Env: []string{"CUDASIM_DEVICES=4"}},
+		"launch 2", "sync")
 	v.Finish()
 	want(t, v.Truth(), map[string]uint64{"cuLaunchKernel": 2})
 	none := Start(t, Options{NoReady: true, Env: []string{"CUDASIM_DEVICES=0"}}, "launch 2")

@@ -61,17 +61,14 @@ func (m *maker) finish() *recording.Recording {
 	rec := m.Recording()
 	g := *m.Meta.GPU
 	for _, p := range rec.Meta.Processes {
-		g.Windows = append(
-			g.Windows,
-			recording.GPUWindow{
-				PID:      p.PID,
-				From:     rec.Meta.From,
-				To:       rec.Meta.To,
-				Activity: true,
-				Calls:    true,
-				End:      "kept",
-			},
-		)
+		g.Windows = append(g.Windows, recording.GPUWindow{
+			PID:      p.PID,
+			From:     rec.Meta.From,
+			To:       rec.Meta.To,
+			Activity: true,
+			Calls:    true,
+			End:      "kept",
+		})
 	}
 	rec.Meta.GPU = &g
 	return rec

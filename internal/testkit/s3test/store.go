@@ -78,10 +78,8 @@ func Start(t *testing.T) *Store {
 		"--access", AccessKey, "--secret", SecretKey, "--port", s.Address, "--quiet",
 		"posix", "--sidecar", t.TempDir(), s.Root,
 	}
-	s.Client, err = minio.New(
-		s.Address,
-		&minio.Options{Creds: credentials.NewStaticV4(AccessKey, SecretKey, ""), Region: Region},
-	)
+	s.Client, err = minio.New(s.Address,
+		&minio.Options{Creds: credentials.NewStaticV4(AccessKey, SecretKey, ""), Region: Region})
 	if err != nil {
 		t.Fatal(err)
 	}

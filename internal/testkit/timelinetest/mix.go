@@ -80,21 +80,14 @@ func newMixer(n int) *mixer {
 		Devices: []recording.Device{{PID: recordtest.PID, Name: "NVIDIA H200", UUID: "GPU-0a1b"}},
 	}
 	for i := range uint32(128) {
-		x.Meta.GPU.Kernels = append(
-			x.Meta.GPU.Kernels,
-			recording.Kernel{Name: fmt.Sprintf("void kernel_%d<float>(float*)", i)},
-		)
+		x.Meta.GPU.Kernels = append(x.Meta.GPU.Kernels,
+			recording.Kernel{Name: fmt.Sprintf("void kernel_%d<float>(float*)", i)})
 		x.Meta.GPU.Streams = append(x.Meta.GPU.Streams, recording.Stream{PID: recordtest.PID, ID: 13 + i, Context: 1})
 	}
 	for i := range uint32(300) {
-		x.stacks = append(
-			x.stacks,
-			x.Stack(
-				recordtest.Native("at::native::add", "libtorch_cpu.so"),
-				recordtest.Python("forward", "/app/model.py", i),
-				recordtest.Python("main", "/app/infer.py", 12),
-			),
-		)
+		x.stacks = append(x.stacks, x.Stack(recordtest.Native("at::native::add", "libtorch_cpu.so"),
+			recordtest.Python("forward", "/app/model.py", i),
+			recordtest.Python("main", "/app/infer.py", 12)))
 	}
 	return x
 }
@@ -130,11 +123,8 @@ func (x *mixer) kernel(tid, stream uint32, dur uint64) {
 		Dur: 4000, Func: x.launch, Kind: event.Call, Flags: event.Timed | event.Correlated, Ret: int32(x.id),
 		Args: [4]uint64{k, uint64(stream) << 8, grid, block},
 	})
-	x.run(
-		stream,
-		dur,
-		event.Event{Kind: event.Kernel, Ret: int32(k + 1), Args: [4]uint64{uint64(x.id), 0, grid, block}},
-	)
+	x.run(stream, dur,
+		event.Event{Kind: event.Kernel, Ret: int32(k + 1), Args: [4]uint64{uint64(x.id), 0, grid, block}})
 }
 
 // call writes a call of a probe.
@@ -157,16 +147,13 @@ func (x *mixer) wait(tid, stream uint32) {
 
 // off writes an interval off the CPU, and a sample of where it began.
 func (x *mixer) off(tid uint32, dur uint64, call uint16, waker uint32, address uint64) {
-	x.cpu(
-		tid,
-		event.Event{
-			Kind:  event.OffCPU,
-			Func:  call,
-			Flags: event.Timed,
-			Dur:   dur,
-			Args:  [4]uint64{dur - 1000, uint64(recordtest.PID)<<32 | uint64(waker), address},
-		},
-	)
+	x.cpu(tid, event.Event{
+		Kind:  event.OffCPU,
+		Func:  call,
+		Flags: event.Timed,
+		Dur:   dur,
+		Args:  [4]uint64{dur - 1000, uint64(recordtest.PID)<<32 | uint64(waker), address},
+	})
 }
 
 // sample writes a sample of a running thread.
@@ -210,28 +197,21 @@ func (x *mixer) token(kernels int) {
 func (x *mixer) replay(nodes int) {
 	const tid, stream = recordtest.PID, 13
 	x.id++
-	x.cpu(
-		tid,
-		event.Event{
-			Dur:   30_000,
-			Func:  x.graph,
-			Kind:  event.Call,
-			Flags: event.Timed | event.Correlated,
-			Ret:   int32(x.id),
-			Args:  [4]uint64{0x99, stream << 8},
-		},
-	)
+	x.cpu(tid, event.Event{
+		Dur:   30_000,
+		Func:  x.graph,
+		Kind:  event.Call,
+		Flags: event.Timed | event.Correlated,
+		Ret:   int32(x.id),
+		Args:  [4]uint64{0x99, stream << 8},
+	})
 	for i := range nodes {
 		k := uint64(i % 128)
-		x.run(
-			stream,
-			3000+100*k,
-			event.Event{
-				Kind: event.Kernel,
-				Ret:  int32(k + 1),
-				Args: [4]uint64{uint64(x.id) | 5<<32, uint64(i + 1), k + 1 | 1<<32 | 1<<48, 256 | 1<<11 | 1<<22},
-			},
-		)
+		x.run(stream, 3000+100*k, event.Event{
+			Kind: event.Kernel,
+			Ret:  int32(k + 1),
+			Args: [4]uint64{uint64(x.id) | 5<<32, uint64(i + 1), k + 1 | 1<<32 | 1<<48, 256 | 1<<11 | 1<<22},
+		})
 	}
 	x.now += 40_000
 	x.sample(tid)

@@ -55,14 +55,8 @@ func large(n int) *recording.Recording {
 	m := recordtest.New()
 	var stacks []uint64
 	for i := range uint32(500) {
-		stacks = append(
-			stacks,
-			m.Stack(
-				native("leaf"),
-				recordtest.Python("f", "/app/f.py", i),
-				recordtest.Python("main", "/app/main.py", 7),
-			),
-		)
+		stacks = append(stacks, m.Stack(native("leaf"), recordtest.Python("f", "/app/f.py", i),
+			recordtest.Python("main", "/app/main.py", 7)))
 	}
 	rec := m.Recording()
 	rec.Meta.To = start + uint64(n)*10_000
@@ -99,11 +93,9 @@ func deep(n, stacks int) *recording.Recording {
 	m := &rec.Meta
 	m.Frames, m.Stacks = nil, nil
 	for i := range uint32(2000) {
-		m.Frames = append(
-			m.Frames,
+		m.Frames = append(m.Frames,
 			recordtest.Python("step", "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", i),
-			native("at::_ops::add_Tensor::call"),
-		)
+			native("at::_ops::add_Tensor::call"))
 	}
 	var leaves []uint64
 	for range stacks {

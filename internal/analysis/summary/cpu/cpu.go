@@ -113,10 +113,8 @@ func (a *analysis) states() []Thread {
 			out = append(out, Thread{PID: k.pid, TID: k.tid, Name: a.names[k], Node: -1})
 		}
 	}
-	slices.SortFunc(
-		out[known:],
-		func(x, y Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) },
-	)
+	slices.SortFunc(out[known:],
+		func(x, y Thread) int { return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(x.TID, y.TID)) })
 	polling := a.polling()
 	for i := range out {
 		k := key{out[i].PID, out[i].TID}

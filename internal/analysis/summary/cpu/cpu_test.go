@@ -30,14 +30,8 @@ func TestFunctions(t *testing.T) {
 	recursive := f
 	recursive.Line = 5
 	b.Samples(leader, start, start+60*ms, 6, b.Stack(native("memcpy"), native("gemm"), f, recursive, g), event.Whole)
-	b.Samples(
-		leader,
-		start+60*ms,
-		start+90*ms,
-		3,
-		b.Stack(recordtest.Kernel("copy_page"), native("memcpy"), g),
-		event.Spliced,
-	)
+	b.Samples(leader, start+60*ms, start+90*ms, 3,
+		b.Stack(recordtest.Kernel("copy_page"), native("memcpy"), g), event.Spliced)
 	b.Samples(
 		worker,
 		start,
@@ -95,11 +89,8 @@ func starved() *recordtest.Builder {
 	b := recordtest.New().Thread(leader, worker, "worker")
 	b.Meta.Host.Arch = "amd64"
 	b.Meta.Objects = []recording.Object{{PID: leader, Inode: 123, Name: "pipe:[123]"}}
-	get := b.Stack(
-		native("read"),
-		recordtest.Python("get", "/usr/lib/python3.12/queue.py", 5),
-		recordtest.Python("main", "/app/main.py", 7),
-	)
+	get := b.Stack(native("read"), recordtest.Python("get", "/usr/lib/python3.12/queue.py", 5),
+		recordtest.Python("main", "/app/main.py", 7))
 	work := b.Stack(native("join"), tokenize)
 	for i := range uint64(10) {
 		at := start + i*100*ms
@@ -383,11 +374,8 @@ func TestCountersBetweenReadings(t *testing.T) {
 	}
 	p := Summarize(b.Recording()).Pressure
 	if p.Throttled != 500*ms || p.MajorFaults != 8 {
-		t.Errorf(
-			"throttled %d ns and %d major faults, want 500 ms (half of each second) and 8 of 10",
-			p.Throttled,
-			p.MajorFaults,
-		)
+		t.Errorf("throttled %d ns and %d major faults, want 500 ms (half of each second) and 8 of 10",
+			p.Throttled, p.MajorFaults)
 	}
 }
 

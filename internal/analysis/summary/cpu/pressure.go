@@ -106,11 +106,8 @@ func (a *analysis) counters(p *Pressure) {
 // outside of them what the nearest one says. Readings are a second apart, which is long
 // beside a short window.
 func at(list []recording.Pressure, ts uint64, counter func(*recording.Pressure) uint64) uint64 {
-	i, _ := slices.BinarySearchFunc(
-		list,
-		ts,
-		func(s recording.Pressure, ts uint64) int { return cmp.Compare(s.TS, ts) },
-	)
+	i, _ := slices.BinarySearchFunc(list, ts,
+		func(s recording.Pressure, ts uint64) int { return cmp.Compare(s.TS, ts) })
 	switch {
 	case i == 0:
 		return counter(&list[0])

@@ -129,10 +129,8 @@ func (ws *wakers) of(k wakerKey) *waker {
 // result returns who ended waits, the most important first, and what each did while
 // the others waited for it: its samples, and where it was blocked itself.
 func (ws *wakers) result() []Waker {
-	slices.SortStableFunc(
-		ws.order,
-		func(x, y *waker) int { return cmp.Or(cmp.Compare(y.time, x.time), cmp.Compare(x.tid, y.tid)) },
-	)
+	slices.SortStableFunc(ws.order,
+		func(x, y *waker) int { return cmp.Or(cmp.Compare(y.time, x.time), cmp.Compare(x.tid, y.tid)) })
 	out := []Waker{}
 	for _, w := range ws.order[:min(len(ws.order), maxWakers)] {
 		out = append(out, w.result(ws.a))

@@ -198,10 +198,8 @@ func (a *analysis) device(d int, streams []streamMeter, w *work) Device {
 	}
 	for _, p := range dev.Users {
 		if m := parts[p]; m != nil {
-			row.Parts = append(
-				row.Parts,
-				part{PID: t.Processes[p].PID, Busy: m.busy(cover(t, t.Seen[p].Activity, []int32{p}))},
-			)
+			row.Parts = append(row.Parts,
+				part{PID: t.Processes[p].PID, Busy: m.busy(cover(t, t.Seen[p].Activity, []int32{p}))})
 		}
 	}
 	return row

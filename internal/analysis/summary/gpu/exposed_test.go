@@ -52,15 +52,8 @@ func TestExposed(t *testing.T) {
 				}
 			}
 			if got.Time != ran || got.Exposed != exposed {
-				t.Fatalf(
-					"seed %d: %s ran for %d ns and was exposed for %d, want %d and %d",
-					seed,
-					got.Direction,
-					got.Time,
-					got.Exposed,
-					ran,
-					exposed,
-				)
+				t.Fatalf("seed %d: %s ran for %d ns and was exposed for %d, want %d and %d",
+					seed, got.Direction, got.Time, got.Exposed, ran, exposed)
 			}
 		}
 	}

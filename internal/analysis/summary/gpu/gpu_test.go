@@ -36,17 +36,14 @@ func newHand(windows ...timelinetest.Span) *hand {
 	h.Meta.GPU = h.g
 	h.Window(calltest.Start, calltest.Start+100*ms)
 	for _, w := range windows {
-		h.g.Windows = append(
-			h.g.Windows,
-			recording.GPUWindow{
-				PID:      recordtest.PID,
-				From:     calltest.Start + w.From,
-				To:       calltest.Start + w.To,
-				Activity: true,
-				Calls:    true,
-				End:      "finalized",
-			},
-		)
+		h.g.Windows = append(h.g.Windows, recording.GPUWindow{
+			PID:      recordtest.PID,
+			From:     calltest.Start + w.From,
+			To:       calltest.Start + w.To,
+			Activity: true,
+			Calls:    true,
+			End:      "finalized",
+		})
 	}
 	return h
 }
@@ -252,16 +249,13 @@ func TestSharedDeviceIsJudgedWhereAllAreSeen(t *testing.T) {
 	h := newHand(timelinetest.Between(0, 60*ms))
 	const other = 77
 	h.Process(recording.Process{PID: other})
-	h.g.Windows = append(
-		h.g.Windows,
-		recording.GPUWindow{
-			PID:      other,
-			From:     calltest.Start + 40*ms,
-			To:       calltest.Start + 100*ms,
-			Activity: true,
-			Calls:    true,
-		},
-	)
+	h.g.Windows = append(h.g.Windows, recording.GPUWindow{
+		PID:      other,
+		From:     calltest.Start + 40*ms,
+		To:       calltest.Start + 100*ms,
+		Activity: true,
+		Calls:    true,
+	})
 	h.g.Devices = []recording.Device{{PID: recordtest.PID, UUID: "x"}, {PID: other, UUID: "x"}}
 	h.kernel(1, 1, 0, 50*ms, 0)
 	h.Event(

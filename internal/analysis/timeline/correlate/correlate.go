@@ -178,11 +178,8 @@ func (p *Problem) part(x *pair, barriers []Barrier) {
 
 // quiet reports whether nobody asked anything of the stream during a barrier: then its end parts both sides.
 func (p *Problem) quiet(x *pair, b Barrier) bool {
-	i, _ := slices.BinarySearchFunc(
-		x.calls,
-		b.From,
-		func(c int32, at uint64) int { return cmp.Compare(p.Calls[c].Time, at) },
-	)
+	i, _ := slices.BinarySearchFunc(x.calls, b.From,
+		func(c int32, at uint64) int { return cmp.Compare(p.Calls[c].Time, at) })
 	return i == len(x.calls) || p.Calls[x.calls[i]].Time > b.To
 }
 

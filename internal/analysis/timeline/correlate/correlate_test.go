@@ -176,32 +176,24 @@ func TestHostile(t *testing.T) {
 	for range 300 {
 		p := &Problem{Lanes: 1 + rng.IntN(4), Streams: 1 + rng.IntN(4)}
 		for range rng.IntN(60) {
-			p.Calls = append(
-				p.Calls,
-				Call{Time: rng.Uint64N(100 * us), Shape: uint32(rng.IntN(2)), Lane: int32(rng.IntN(p.Lanes))},
-			)
+			p.Calls = append(p.Calls,
+				Call{Time: rng.Uint64N(100 * us), Shape: uint32(rng.IntN(2)), Lane: int32(rng.IntN(p.Lanes))})
 		}
 		for range rng.IntN(60) {
-			p.Works = append(
-				p.Works,
-				Work{
-					Start:  rng.Uint64N(100 * us),
-					End:    rng.Uint64(),
-					Shape:  uint32(rng.IntN(2)),
-					Stream: int32(rng.IntN(p.Streams)),
-				},
-			)
+			p.Works = append(p.Works, Work{
+				Start:  rng.Uint64N(100 * us),
+				End:    rng.Uint64(),
+				Shape:  uint32(rng.IntN(2)),
+				Stream: int32(rng.IntN(p.Streams)),
+			})
 		}
 		for range rng.IntN(9) {
-			p.Barriers = append(
-				p.Barriers,
-				Barrier{
-					From:   rng.Uint64(),
-					To:     rng.Uint64N(100 * us),
-					Lane:   int32(rng.IntN(p.Lanes+1)) - 1,
-					Stream: int32(rng.IntN(p.Streams+1)) - 1,
-				},
-			)
+			p.Barriers = append(p.Barriers, Barrier{
+				From:   rng.Uint64(),
+				To:     rng.Uint64N(100 * us),
+				Lane:   int32(rng.IntN(p.Lanes+1)) - 1,
+				Stream: int32(rng.IntN(p.Streams+1)) - 1,
+			})
 		}
 		links, lanes := Match(p)
 		if len(links) != len(p.Works) || len(lanes) != p.Lanes {

@@ -53,10 +53,8 @@ func (p *Problem) elect(votes map[[2]int32]int, totals []int, out []int32, taken
 			second[b.stream] = max(second[b.stream], n)
 		}
 	}
-	slices.SortStableFunc(
-		best,
-		func(x, y vote) int { return cmp.Or(cmp.Compare(y.votes, x.votes), cmp.Compare(x.stream, y.stream)) },
-	)
+	slices.SortStableFunc(best,
+		func(x, y vote) int { return cmp.Or(cmp.Compare(y.votes, x.votes), cmp.Compare(x.stream, y.stream)) })
 	for _, b := range best {
 		s := b.stream
 		clear := b.votes >= fewVotes && float64(b.votes) >= minVoteShare*float64(totals[s]) &&

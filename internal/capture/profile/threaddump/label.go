@@ -43,10 +43,8 @@ func (d describe) label(pid uint32, t *raw, out *dump.Thread) {
 	for i := len(out.Frames) - 1; i >= 0; i-- {
 		parent := int32(len(rec.Meta.Stacks)) - 1
 		rec.Meta.Frames = append(rec.Meta.Frames, out.Frames[i].Frame)
-		rec.Meta.Stacks = append(
-			rec.Meta.Stacks,
-			recording.Node{Parent: parent, Frame: uint32(len(rec.Meta.Frames) - 1)},
-		)
+		rec.Meta.Stacks = append(rec.Meta.Stacks,
+			recording.Node{Parent: parent, Frame: uint32(len(rec.Meta.Frames) - 1)})
 	}
 	if out.State == dump.Idle {
 		rec.Events = []event.Event{waitOf(rec, pid, t)}

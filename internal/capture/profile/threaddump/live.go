@@ -57,11 +57,8 @@ func (t *Taker) Take(ctx context.Context, pid uint32, processes []*proc.Process)
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	if !t.enter(pid) {
-		return nil, clierror.New(
-			clierror.General,
-			"ask again in a few seconds",
-			errors.New("other dumps are being made"),
-		)
+		return nil, clierror.New(clierror.General, "ask again in a few seconds",
+			errors.New("other dumps are being made"))
 	}
 	type result struct {
 		dump *dump.Dump
@@ -77,11 +74,9 @@ func (t *Taker) Take(ctx context.Context, pid uint32, processes []*proc.Process)
 	case r := <-done:
 		return r.dump, r.err
 	case <-ctx.Done():
-		return nil, clierror.New(
-			clierror.General,
+		return nil, clierror.New(clierror.General,
 			"look whether its memory is served by a program that hangs (userfaultfd, FUSE)",
-			fmt.Errorf("reading the memory of pid %d takes too long: %w", pid, ctx.Err()),
-		)
+			fmt.Errorf("reading the memory of pid %d takes too long: %w", pid, ctx.Err()))
 	}
 }
 
@@ -130,11 +125,8 @@ func (t *Taker) take(ctx context.Context, pid uint32, processes []*proc.Process)
 }
 
 func gone(pid uint32) error {
-	return clierror.New(
-		clierror.NoProcess,
-		"`inferscope targets` lists what is watched",
-		fmt.Errorf("pid %d has ended", pid),
-	)
+	return clierror.New(clierror.NoProcess, "`inferscope targets` lists what is watched",
+		fmt.Errorf("pid %d has ended", pid))
 }
 
 func (t *Taker) process(p *proc.Process) (*dump.Process, error) {

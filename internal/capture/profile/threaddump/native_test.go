@@ -160,16 +160,8 @@ func TestStates(t *testing.T) {
 		th := threads[want.name]
 		if !slices.Contains(want.states, th.State) || th.Reason != want.reason ||
 			!strings.HasPrefix(th.Doing, want.doing) {
-			t.Errorf(
-				"%s: %s, %q, %q; want one of %v, %q, %q",
-				want.name,
-				th.State,
-				th.Reason,
-				th.Doing,
-				want.states,
-				want.reason,
-				want.doing,
-			)
+			t.Errorf("%s: %s, %q, %q; want one of %v, %q, %q",
+				want.name, th.State, th.Reason, th.Doing, want.states, want.reason, want.doing)
 		}
 	}
 	if th := threads["spinning"]; th.State == dump.Active && (len(th.Frames) > 0 || th.Cut == "") {

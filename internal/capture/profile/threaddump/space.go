@@ -76,11 +76,8 @@ func (s *space) close() {
 
 // mapping returns the mapping at an address.
 func (s *space) mapping(addr uint64) (proc.Mapping, bool) {
-	i, found := slices.BinarySearchFunc(
-		s.mappings,
-		addr,
-		func(m proc.Mapping, a uint64) int { return cmp.Compare(m.Start, a) },
-	)
+	i, found := slices.BinarySearchFunc(s.mappings, addr,
+		func(m proc.Mapping, a uint64) int { return cmp.Compare(m.Start, a) })
 	if !found {
 		i--
 	}

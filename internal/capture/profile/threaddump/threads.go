@@ -41,10 +41,8 @@ func newLister(pid uint32) (*lister, error) {
 		return nil, explain(fmt.Errorf("load the program that lists threads: %w", err))
 	}
 	if l.iter, err = link.AttachIter(link.IterOptions{Program: l.objects.DumpThreads}); err != nil {
-		return nil, errors.Join(
-			explain(fmt.Errorf("attach the program that lists threads: %w", err)),
-			l.objects.Close(),
-		)
+		return nil, errors.Join(explain(fmt.Errorf("attach the program that lists threads: %w", err)),
+			l.objects.Close())
 	}
 	return l, nil
 }

@@ -107,11 +107,8 @@ func muslEntry(file *pfelf.File) bool {
 
 // slow lets the library read the file.
 func (t *Table) slow(in io.ReaderAt, name string, beside pfelf.ELFOpener) error {
-	ref := pfelf.NewReferenceWithOpenFunc(
-		name,
-		beside,
-		func() (*pfelf.File, error) { return pfelf.NewFile(plain{in}, 0, false) },
-	)
+	ref := pfelf.NewReferenceWithOpenFunc(name, beside,
+		func() (*pfelf.File, error) { return pfelf.NewFile(plain{in}, 0, false) })
 	defer ref.Close()
 	intervals, err := elfunwindinfo.ExtractELF(ref)
 	if err != nil {

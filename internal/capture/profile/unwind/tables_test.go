@@ -112,17 +112,8 @@ func compare(t *testing.T, f *os.File, name string) bool {
 	mine.Each(func(addr uint64, rule uint16) {
 		if i < len(its.said) {
 			if w := its.said[i]; addr != w.addr || !sameRule(rule, infos, w.rule, its.infos) {
-				t.Errorf(
-					"%s: rule %d at %#x is %x %+v, want at %#x %x %+v",
-					name,
-					i,
-					addr,
-					rule,
-					infos[rule],
-					w.addr,
-					w.rule,
-					its.infos[w.rule],
-				)
+				t.Errorf("%s: rule %d at %#x is %x %+v, want at %#x %x %+v",
+					name, i, addr, rule, infos[rule], w.addr, w.rule, its.infos[w.rule])
 				i = len(its.said)
 			}
 		}
@@ -154,19 +145,13 @@ type library struct {
 }
 
 func (l *library) load(f *os.File, name string) error {
-	m, err := execinfomanager.NewExecutableInfoManager(
-		elfunwindinfo.NewStackDeltaProvider(),
-		l,
-		interpreterconfig.NoInterpreters(),
-	)
+	m, err := execinfomanager.NewExecutableInfoManager(elfunwindinfo.NewStackDeltaProvider(), l,
+		interpreterconfig.NoInterpreters())
 	if err != nil {
 		return err
 	}
-	ref := pfelf.NewReferenceWithOpenFunc(
-		name,
-		pfelf.SystemOpener,
-		func() (*pfelf.File, error) { return pfelf.NewFile(plain{f}, 0, false) },
-	)
+	ref := pfelf.NewReferenceWithOpenFunc(name, pfelf.SystemOpener,
+		func() (*pfelf.File, error) { return pfelf.NewFile(plain{f}, 0, false) })
 	defer ref.Close()
 	_, err = m.AddOrIncRef(1, ref)
 	return err

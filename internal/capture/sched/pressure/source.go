@@ -218,11 +218,8 @@ func (s *Source) State() recording.Source {
 	state := recording.Source{Name: sourceName, State: "waiting", Detail: "no process is followed"}
 	for _, r := range s.roots {
 		if len(r.samples) > 0 {
-			state.State, state.Detail = "running", fmt.Sprintf(
-				"a sample every %v; memory stalls: %s",
-				s.opts.Interval,
-				r.psi,
-			)
+			state.State, state.Detail = "running", fmt.Sprintf("a sample every %v; memory stalls: %s",
+				s.opts.Interval, r.psi)
 		}
 	}
 	return state

@@ -106,11 +106,8 @@ func (f *File) readHeader() error {
 	if t := elf.Type(binary.LittleEndian.Uint16(h[16:])); t != elf.ET_DYN && t != elf.ET_EXEC {
 		return fmt.Errorf("%w: type %s", ErrUnsupported, t)
 	}
-	return f.readSegments(
-		binary.LittleEndian.Uint64(h[32:]),
-		binary.LittleEndian.Uint16(h[54:]),
-		binary.LittleEndian.Uint16(h[56:]),
-	)
+	return f.readSegments(binary.LittleEndian.Uint64(h[32:]), binary.LittleEndian.Uint16(h[54:]),
+		binary.LittleEndian.Uint16(h[56:]))
 }
 
 func (f *File) readSegments(offset uint64, each, count uint16) error {
@@ -134,13 +131,8 @@ func (f *File) readSegments(offset uint64, each, count uint16) error {
 		}
 		// A library that is still being copied has its headers first.
 		if s.kind == elf.PT_LOAD && !f.in.holds(s.offset, s.size) {
-			return fmt.Errorf(
-				"%w: a segment of %d bytes begins at offset %d, the file has %d",
-				ErrTruncated,
-				s.size,
-				s.offset,
-				f.in.size,
-			)
+			return fmt.Errorf("%w: a segment of %d bytes begins at offset %d, the file has %d",
+				ErrTruncated, s.size, s.offset, f.in.size)
 		}
 		f.segments = append(f.segments, s)
 	}
@@ -280,14 +272,8 @@ func (in input) holds(off, n uint64) bool { return off <= in.size && n <= in.siz
 // bytes reads n bytes at off; the caller has bounded n.
 func (in input) bytes(off, n uint64, what string) ([]byte, error) {
 	if !in.holds(off, n) {
-		return nil, fmt.Errorf(
-			"%w: %s needs %d bytes at offset %d, the file has %d",
-			ErrTruncated,
-			what,
-			n,
-			off,
-			in.size,
-		)
+		return nil, fmt.Errorf("%w: %s needs %d bytes at offset %d, the file has %d",
+			ErrTruncated, what, n, off, in.size)
 	}
 	b := make([]byte, n)
 	if m, err := in.r.ReadAt(b, int64(off)); uint64(m) < n {

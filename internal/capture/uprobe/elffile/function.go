@@ -134,13 +134,8 @@ func (f *File) gnuHashCount(addr uint64) (uint64, error) {
 	first := uint64(binary.LittleEndian.Uint32(b[4:]))
 	bloom := uint64(binary.LittleEndian.Uint32(b[8:]))
 	if buckets > maxSymbols || bloom > maxSymbols || first > maxSymbols {
-		return 0, fmt.Errorf(
-			"%w: GNU hash table of %d buckets, %d bloom words, first symbol %d",
-			ErrTooLarge,
-			buckets,
-			bloom,
-			first,
-		)
+		return 0, fmt.Errorf("%w: GNU hash table of %d buckets, %d bloom words, first symbol %d",
+			ErrTooLarge, buckets, bloom, first)
 	}
 	bucketsAt := addr + head + bloom*8
 	b, err = f.at(bucketsAt, buckets*4, "GNU hash buckets")
