@@ -108,6 +108,7 @@ class Key:
             if str(r.get("name", "")).startswith("ProfilerStep#") and r.get("cat") in RANGES
         )
         self.step = statistics.median_low(steps) / 1e6 if len(steps) >= 3 else None
+        self.least = steps[0] / 1e6 if steps else 0  # what is shorter is a part of a step
         self.near = 0.05  # how near a latency must come
         if not self.step:
             self.step, self.near = self.period(rows), 0.1
@@ -291,6 +292,8 @@ def compare(binary, path):
     if it:
         if key.step and abs(row["latency"] / key.step - 1) > key.near:
             row["wrong"].append(f"latency {row['latency'] * 1e3:.3f} ms")
+        elif row["latency"] < key.least * (1 - key.near):
+            row["wrong"].append(f"latency of a part of a step, {row['latency'] * 1e3:.3f} ms")
         if re.search(r'ranges named "[^"]*((nccl|gloo):|zero_grad|DataLoader|ncclGroup|Optimizer\.step)', row["source"]):
             row["wrong"].append("latency of " + row["source"])
     if key.rows < SMALL or not key.gpu:
@@ -339,7 +342,7 @@ def main():
             "| trace | GPU rows | busy | InferScope | exposed | InferScope | host in idle time | InferScope | step | "
             "latency | verdict | wrong |"
         )
-        print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+        print("|---|--:|--:|--:|--:|--:|---|---|--:|--:|---|---|")
     for path in paths:
         row = compare(args.inferscope, path)
         judged += 1

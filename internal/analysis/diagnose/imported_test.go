@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -218,6 +219,73 @@ func TestRanks(t *testing.T) {
 		}
 		if d.Verdict != diagnose.CommunicationBound { // 5 of 6.5 ms on two of three GPUs
 			t.Errorf("%s: verdict %s", name, d.Verdict)
+		}
+	}
+}
+
+// rows is a trace of one thread that launches a kernel in each of a number of rows of 1 ms, all inside of others.
+func rows(n int, name string, around ...string) string {
+	var b strings.Builder
+	row := func(category, name string, ts, dur int) {
+		fmt.Fprintf(&b, `{"ph":"X","cat":%q,"name":%q,"pid":9,"tid":9,"ts":%d,"dur":%d},`, category, name, ts, dur)
+	}
+	for i, a := range around {
+		category := "python_function"
+		if strings.HasPrefix(a, "ProfilerStep") {
+			category = "user_annotation"
+		}
+		row(category, a, 1000+i, n*1000+500-2*i)
+	}
+	for i := range n {
+		at := 1100 + i*1000
+		row("user_annotation", name, at, 900)
+		for k, kernel := range []string{"gemm", "norm"} {
+			id := 2*i + k + 1
+			fmt.Fprintf(
+				&b,
+				`{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":%d,"dur":10,"args":{"correlation":%d}},`,
+				at+100+20*k, id,
+			)
+			fmt.Fprintf(
+				&b,
+				`{"ph":"X","cat":"kernel","name":%q,"pid":0,"tid":7,"ts":%d,"dur":300,"args":{"device":0,"stream":7,"correlation":%d}},`,
+				kernel, at+200+310*k, id,
+			)
+		}
+	}
+	return `{"traceEvents":[` + strings.TrimSuffix(b.String(), ",") + `]}`
+}
+
+// oneGraph makes all kernels of a trace come from its first call.
+func oneGraph(text string) string {
+	calls := regexp.MustCompile(`{"ph":"X","cat":"cuda_runtime"[^}]*}},`)
+	first := calls.FindString(text)
+	text = regexp.MustCompile(`"correlation":\d+`).ReplaceAllString(calls.ReplaceAllString(text, ""), `"correlation":1`)
+	return strings.Replace(text, "[", "["+strings.Replace(first, "cudaLaunchKernel", "cudaGraphLaunch", 1), 1)
+}
+
+// TestLayersAreNoIterations holds that what comes back within one step, or one call of a module, is no iteration.
+func TestLayersAreNoIterations(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		text   string
+		source string // "": none
+		few    string
+	}{
+		{"a program's own ranges", rows(20, "decode"), `ranges named "decode"`, ""},
+		{"ranges in a call of a module", rows(20, "layer", "run.py(3): main", "nn.Module: GPT_0"), "", ""},
+		{"kernels in a step", rows(20, "DataLoader", "ProfilerStep#4"), "", `1 range was named "ProfilerStep"`},
+		{"kernels in a call of a module", rows(20, "DataLoader", "nn.Module: GPT_0"), "", ""},
+		{"kernels", rows(20, "DataLoader", "run.py(3): main"), "period of the kernel gemm", ""},
+		{"kernels of one graph", oneGraph(rows(20, "DataLoader")), "", ""},
+	} {
+		d := diagnosed(t, c.text)
+		source := ""
+		if d.Iterations != nil {
+			source = d.Iterations.Source
+		}
+		if source != c.source || !strings.HasPrefix(d.Few, c.few) {
+			t.Errorf("%s: iterations are %q (%q), want %q", c.name, source, d.Few, c.source)
 		}
 	}
 }

@@ -62,6 +62,7 @@ func (it *Iteration) tiles() bool {
 type namedRanges struct {
 	name              string
 	starts, durations []uint64
+	tids              []uint32
 	sum               uint64
 	seen              uint64 // ns in which ranges of the process that uses the name were recorded
 	from, to          uint64
@@ -80,11 +81,11 @@ func (a *analysis) byRanges() (*Iteration, string) {
 	slices.SortStableFunc(list, func(x, y *namedRanges) int { return cmp.Compare(y.sum, x.sum) })
 	few := ""
 	for _, r := range list {
-		if isPart(r.name) || !a.holdsStep(r) {
+		if isPart(r.name) || !a.holdsStep(r) || a.inOne(r) {
 			continue
 		}
 		if len(r.durations) < leastRepetitions {
-			if few == "" && len(r.durations) > 1 {
+			if few == "" && (len(r.durations) > 1 || r.name == profilerStep) {
 				few = fmt.Sprintf(
 					"%s named %q, and %d are needed for a latency",
 					format.Plural(
@@ -117,7 +118,7 @@ func (a *analysis) byOptimizer() *Iteration {
 	}
 	var best *namedRanges
 	for _, r := range a.ranges() {
-		if strings.HasPrefix(r.name, "Optimizer.step") && len(r.starts) > leastRepetitions &&
+		if strings.HasPrefix(r.name, "Optimizer.step") && len(r.starts) > leastRepetitions && !a.inOne(r) &&
 			(best == nil || len(r.starts) > len(best.starts)) {
 			best = r
 		}
@@ -152,7 +153,7 @@ func (a *analysis) ranges() []*namedRanges {
 			r.name, r.pid = names[n], e.PID
 			used = append(used, r)
 		}
-		r.durations, r.starts = append(r.durations, e.Dur), append(r.starts, e.TS)
+		r.durations, r.starts, r.tids = append(r.durations, e.Dur), append(r.starts, e.TS), append(r.tids, e.TID)
 		r.sum += e.Dur
 		r.count(e, a.t.Rec.Meta.GPU.Attributes, read)
 		if r.from, r.to = minTime(r.from, e.TS), max(r.to, e.End()); e.Func == event.ScopeRange {
@@ -182,11 +183,7 @@ const mostLaunches = 2.0 / 3
 // holdsStep reports whether ranges hold most of what their process launches from the first to the last of them, as far
 // as launches were recorded.
 func (a *analysis) holdsStep(r *namedRanges) bool {
-	spans := make(timeline.Spans, len(r.starts))
-	for i := range r.starts {
-		spans[i] = timeline.Span{From: r.starts[i], To: r.starts[i] + r.durations[i]}
-	}
-	spans = merged(spans)
+	spans := r.spans()
 	starts := a.inGroups("launch", "graph")
 	inside, all := 0, 0
 	for i := range a.t.Threads {
@@ -209,6 +206,33 @@ func (a *analysis) holdsStep(r *namedRanges) bool {
 		}
 	}
 	return float64(inside) >= mostLaunches*float64(all)
+}
+
+// inOne reports whether most ranges lie together with another one in one whole, of which they are parts.
+func (a *analysis) inOne(r *namedRanges) bool {
+	w := a.wholesOf(r.pid)
+	in := map[uint64]int{}
+	for i := range r.starts {
+		if whole := w.at(r.pid, r.tids[i], r.starts[i]); r.name != profilerStep && whole != 0 {
+			in[whole]++
+		}
+	}
+	parts := 0
+	for _, n := range in {
+		if n > 1 {
+			parts += n
+		}
+	}
+	return 2*parts > len(r.starts)
+}
+
+// spans returns the union of the ranges.
+func (r *namedRanges) spans() timeline.Spans {
+	out := make(timeline.Spans, len(r.starts))
+	for i := range r.starts {
+		out[i] = timeline.Span{From: r.starts[i], To: r.starts[i] + r.durations[i]}
+	}
+	return merged(out)
 }
 
 // merged returns the union of spans in order of time.
@@ -346,6 +370,8 @@ func (a *analysis) tokens(thread *timeline.Thread) []token {
 	starts := a.inGroups("launch")
 	launches, seen := int32(0), a.launchesSeen(thread)
 	last, part := int32(-1), stretches{}
+	pid := a.t.Processes[thread.Process].PID
+	whole := a.wholesOf(pid)
 	for i := thread.First; i < thread.Last; i++ {
 		op := &a.t.Ops[i]
 		if op.Via == timeline.Twin || a.t.Early(op) {
@@ -369,6 +395,7 @@ func (a *analysis) tokens(thread *timeline.Thread) []token {
 		in, out := seen(op.Start), &a.t.Ops[outer]
 		list = append(list, token{
 			key: key, what: ids[op.Func], at: out.End(), kind: kind, name: out.Func, launches: launches, seen: in,
+			within: whole.at(pid, thread.TID, out.Start),
 			window: part.of(probed[ids[op.Func]], op.Via == timeline.Agent, in),
 		})
 		last = outer
@@ -486,6 +513,7 @@ func (a *analysis) byKernels() *Iteration {
 	s := &a.t.Streams[stream]
 	dev := &a.t.Devices[s.Device]
 	windows := a.t.Seen[s.Process].Activity
+	whole := a.wholesOf(a.t.Processes[s.Process].PID)
 	var list []token
 	took := map[uint64][]uint64{} // ns, by key
 	for i := dev.First; i < dev.Last; i++ {
@@ -503,6 +531,7 @@ func (a *analysis) byKernels() *Iteration {
 					at:     act.Start,
 					window: int32(windows.At(act.Start)),
 					kind:   kernelAnchor,
+					within: a.launchedIn(whole, act),
 				},
 			)
 		}
@@ -520,6 +549,19 @@ func (a *analysis) byKernels() *Iteration {
 		return nil
 	}
 	return it
+}
+
+// launchedIn returns the number of the whole in which work of a GPU was launched. All kernels of a graph are parts of
+// its launch.
+func (a *analysis) launchedIn(w *wholes, act *timeline.Activity) uint64 {
+	if act.Op == timeline.None {
+		return 0
+	}
+	call := a.t.RawEvent(&a.t.Ops[act.Op])
+	if n := w.at(call.PID, call.TID, call.TS); n != 0 {
+		return n
+	}
+	return inLaunch + uint64(act.Op)
 }
 
 // inRow reports whether a kernel mostly begins when the one before it, which is the same, has ended: a kernel of a row

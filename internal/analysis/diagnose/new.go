@@ -101,6 +101,7 @@ type analysis struct {
 	shapes   shapes                // of the steps that launch kernels one by one
 	kinds    *steps                // iterations by kind; nil where there is one kind
 	effect   *observer.Effect      // what windows add
+	wholes   map[uint32]*wholes    // by pid, of those that were asked for
 	once     *group                // what was done outside of it; nil: nothing
 }
 

@@ -43,6 +43,7 @@ type token struct {
 	window int32  // those of different windows have a gap between them
 	name   uint16 // index into Meta.Functions of what the program called
 	kind   anchor
+	within uint64 // number of the whole that it is a part of; 0: none
 	// launches is how many kernels the thread had launched before; seen is one more than the number of the stretch of
 	// time in which all launches were recorded, 0 where they were not.
 	launches, seen int32
@@ -287,8 +288,11 @@ func graphsBefore(list []token) []int32 {
 }
 
 // works reports whether a period may hold the work of a whole step: something is launched in it, as far as launches
-// were recorded. What comes back fewer than minIterations times must be proven to.
+// were recorded, and it is no part of one. What comes back fewer than minIterations times must be proven to.
 func works(list []token, graphs []int32, f *found) bool {
+	if f.isPart(list) {
+		return false
+	}
 	if f.kind == kernelAnchor {
 		return len(f.gaps) >= minIterations
 	}

@@ -70,8 +70,12 @@ func inTurns(list []token, sums []uint64, places map[uint64][]int32, keys []uint
 		}
 		gaps, hashes := between(list, sums, ends, 1)
 		most, _ := mode(hashes)
-		best = found{key: k, gaps: gaps, kind: list[at[0]].kind, each: perTurn(at, ends), at: ends, turned: true}
-		best.from, best.to = extent(list, sums, ends, 1, most)
+		f := found{key: k, gaps: gaps, kind: list[at[0]].kind, each: perTurn(at, ends), at: ends, turned: true}
+		if f.isPart(list) {
+			continue
+		}
+		f.from, f.to = extent(list, sums, ends, 1, most)
+		best = f
 	}
 	return best, best.gaps != nil
 }
