@@ -20,7 +20,7 @@ export LC_ALL=C
 
 KERNEL=${1:?which kernel? see the head of this script}
 ARCH=${2:-$(go env GOARCH)}
-touching=(agent cmd/inferscoped internal/{analysis/threads,capture/{annotate,clock,cudaapi,feature,gpu,gpu/inject,proc,profile,ring,sched,sched/pressure,symbol,uprobe},daemon,testkit/cudasim} test/e2e)
+touching=(agent cmd/inferscoped internal/{analysis/threads,capture/{annotate,clock,cudaapi,feature,gpu,gpu/inject,proc,profile,request,ring,sched,sched/pressure,symbol,uprobe},daemon,testkit/cudasim} test/e2e)
 read -r -a packages <<<"${3:-${touching[*]}}" # folders
 TESTS=${4:-.}
 CACHE=${INFERSCOPE_KERNELS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/inferscope/kernels}
@@ -43,6 +43,7 @@ compile() {
 	(cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read) | tar -x -C "$tree"
 	export GOOS=linux GOARCH=$ARCH CGO_ENABLED=0
 	(cd "$ROOT" && go build -o "$tree/bin/" ./cmd/...)
+	(cd "$ROOT" && go build -o "$tree/testdata/h2server/" ./testdata/h2server)
 	for p in "${packages[@]}"; do
 		[ -d "$ROOT/$p" ] || die "no folder $p"
 		(cd "$ROOT/$p" && go test -c -o "$tree/$p/go.test" .)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/testkit/child"
@@ -54,15 +53,15 @@ type Server struct {
 	GRPC string // likewise
 }
 
+const source = "github.com/inferscope/inferscope/testdata/h2server"
+
 // Start builds the server and starts it; it ends with the test.
 func Start(t testing.TB) Server {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
 	program := filepath.Join(t.TempDir(), "h2server")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Dir = filepath.Join(filepath.Dir(here), "../../../testdata/h2server")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, source)
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", build.Dir, err, out)
+		t.Fatalf("build %s: %v\n%s", source, err, out)
 	}
 	server := child.Start(t, exec.CommandContext(t.Context(), program))
 	var web, rpc int
