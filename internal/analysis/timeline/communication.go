@@ -7,14 +7,18 @@ import (
 
 // communication are the names of kernels that move data between GPUs, or wait for other GPUs, and compute nothing but
 // the reduction on the way: NCCL and RCCL (ncclKernel_ before 2.18, ncclDevKernel_ since, ncclSymkDevKernel_ of 2.27
-// for symmetric memory), the custom all-reduce of vLLM, SGLang and AITER (cross_device_reduce_*) and its quick one, the
-// fusions of TensorRT-LLM and FlashInfer, PyTorch's symmetric memory (one_shot_all_reduce, multimem_*), NVSHMEM and
-// DeepEP, MSCCL++ and Userbuffers of Transformer Engine. They are matched against the name of the function alone,
+// for symmetric memory), the custom all-reduce of vLLM, SGLang and AITER (cross_device_reduce_*) and its quick one,
+// SGLang's compiled at run time (all_reduce_one_shot_*), the fusions and all-to-all (moeA2A*) of TensorRT-LLM and
+// FlashInfer, PyTorch's symmetric memory (one_shot_all_reduce, multimem_*), NVSHMEM and DeepEP, MSCCL++ and Userbuffers
+// of Transformer Engine. They are matched against the name of the function alone,
 // without its parameters: templates of reductions inside of a block are called BlockAllReduce too.
 var communication = regexp.MustCompile(
 	`^nccl(Symk)?(Dev)?Kernel|^rccl_|^msccl(pp)?|(^|::|_)cross_device_reduce|quick_?reduce::|` +
-		`(^|::)(moe)?(all_?reduce|reduce_?all_?reduce|moefinalize_allreduce|moereduction_allreduce)_fusion|(one|two)_?[Ss]hot_?[Aa]ll_?[Rr]educe|` +
-		`(^|::)lamport_?\w*all_?reduce|(^|_|::)multimem_|(^|::)(all_?(reduce|gather|to_?all)|reduce_?scatter)(_kernel|\w*Packet|\d)?$|` +
+		`(^|::)(moe)?(all_?reduce|reduce_?all_?reduce|moefinalize_allreduce|moereduction_allreduce)_fusion|` +
+		`(?i:(one|two)_?shot_?all_?reduce)|(^|::)all_reduce_(one_|two_|1|2)shot_|(^|::)moeA2A(Dispatch|Combine)|` +
+		`(^|::)reduce_scatter_cross_device|(^|::)symmetric_memory::(barrier|put_signal|wait_signal)_kernel$|` +
+		`(^|::)lamport_?\w*all_?reduce|(^|_|::)multimem_|` +
+		`(^|::)(all_?(reduce|gather|to_?all)|reduce_?scatter)(_kernel|\w*Packet|\d)?$|` +
 		`(^|::)symm_?mem|^nvshmemi?_|(^|::)nvshmem|deep_ep::|mscclpp::|(^|::)userbuffers_`,
 )
 
