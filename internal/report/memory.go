@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report/document"
@@ -79,6 +80,7 @@ type memoryReport struct {
 	Version string          `json:"version"`
 	Target  targetModel     `json:"target"`
 	Memory  *memory.Summary `json:"memory"` // null: nothing is known of a framework's allocator
+	Driver  summary.Memory  `json:"driver"` // of the driver's own calls, a framework's among them
 }
 
 // MemoryJSON writes what is said of memory as JSON.
@@ -86,7 +88,8 @@ func MemoryJSON(w io.Writer, m *Model) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(memoryReport{"inferscope.memory", schemaVersion, m.Version, m.Target, m.Memory}); err != nil {
+	r := memoryReport{"inferscope.memory", schemaVersion, m.Version, m.Target, m.Memory, m.Summary.Memory}
+	if err := e.Encode(r); err != nil {
 		return fmt.Errorf("write JSON: %w", err)
 	}
 	return nil
@@ -198,6 +201,13 @@ func exhaustedText(dev *memory.Device, e *memory.Exhausted, from uint64) string 
 		format.Size(e.Allocated),
 		format.Size(e.Reserved),
 	)
+	if free := e.Reserved - min(e.Reserved, e.Allocated); free >= e.Asked {
+		text += fmt.Sprintf(
+			" The segments had %s free, but in no piece or pool that it fits in: fragmentation, which the "+
+				"allocator's setting expandable_segments:True mostly avoids.",
+			format.Size(free),
+		)
+	}
 	var held []string
 	for _, h := range e.Live[:min(len(e.Live), 5)] {
 		name := "blocks from before the attach"

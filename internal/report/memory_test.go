@@ -1,0 +1,64 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/report/document"
+)
+
+// TestMemoryOfTheDriver: the JSON form says what the driver's own calls allocated, also where no framework is known.
+func TestMemoryOfTheDriver(t *testing.T) {
+	m := New(decode().Recording())
+	if len(m.Summary.Memory.Kinds) == 0 || m.Memory != nil {
+		t.Fatalf("the recording has no calls that allocate, or a framework's: %+v", m.Summary.Memory)
+	}
+	var out bytes.Buffer
+	if err := MemoryJSON(&out, m); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Memory *memory.Summary
+		Driver struct {
+			Kinds []struct {
+				Count uint64
+				Kept  uint64 `json:"kept_bytes"`
+			}
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := m.Summary.Memory.Kinds[0]
+	if got.Memory != nil || len(got.Driver.Kinds) != len(m.Summary.Memory.Kinds) ||
+		got.Driver.Kinds[0].Count != want.Count || got.Driver.Kinds[0].Kept != want.Kept {
+		t.Errorf("%s", out.Bytes())
+	}
+}
+
+// TestFragmentation: an allocation that failed although the segments had room for it is said to be one.
+func TestFragmentation(t *testing.T) {
+	const mib = 1 << 20
+	m := New(decode().Recording())
+	for _, c := range []struct {
+		asked uint64
+		want  bool
+	}{{100 * mib, true}, {101 * mib, false}} {
+		m.Memory = &memory.Summary{Devices: []memory.Device{{
+			Type: "cuda", Reserved: 400 * mib,
+			Exhausted: []memory.Exhausted{{Name: "hog", Asked: c.asked, Allocated: 300 * mib, Reserved: 400 * mib}},
+		}}}
+		var text bytes.Buffer
+		if err := document.Text(&text, MemoryDocument(m), document.Style{}); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(strings.Fields(text.String()), " ")
+		if !strings.Contains(got, "hog asked for") ||
+			strings.Contains(got, "The segments had 105 MB free, but in no piece") != c.want {
+			t.Errorf("asked for %d:\n%s", c.asked, text.String())
+		}
+	}
+}
