@@ -116,8 +116,8 @@ func ownDoubts(rec *recording.Recording, s *summary.Summary) []ownDoubt {
 	for _, l := range s.Libraries {
 		out = append(out, libraryDoubts(l)...)
 	}
-	if _, other := importedFrom(rec.Meta.Version); s.Unreadable > 0 &&
-		!other { // arguments that other tools do not record are no failure of ours
+	_, other := importedFrom(rec.Meta.Version)
+	if s.Unreadable > 0 && !other { // arguments that other tools do not record are no failure of ours
 		out = append(out, ownDoubt{loss.Describe(loss.ArgumentFault), loss.Loss{Count: s.Unreadable}})
 	}
 	for _, src := range rec.Meta.Sources {
@@ -126,7 +126,11 @@ func ownDoubts(rec *recording.Recording, s *summary.Summary) []ownDoubt {
 			if src.Optional {
 				severity = loss.Info
 			}
-			d := own(sourceDown, severity, "a source of events could not run", "", 1)
+			means := "a source of events could not run"
+			if other {
+				means = "the file lacks a kind of events"
+			}
+			d := own(sourceDown, severity, means, "", 1)
 			d.Loss.Where, d.Loss.Detail = src.Name, cmp.Or(src.Detail, unknownSource)
 			out = append(out, d)
 		}

@@ -252,6 +252,58 @@ func TestNsys(t *testing.T) {
 	}
 }
 
+// TestNsysOperators holds that what PyTorch's emit_nvtx writes is known by its name without numbers, and that its
+// operators are no ranges of the program.
+func TestNsysOperators(t *testing.T) {
+	rec, err := importer.Open(nsysFile(t, append(tables(),
+		"DELETE FROM NVTX_EVENTS",
+		"INSERT INTO NVTX_EVENTS VALUES (50,900,59,'step, seq = 3, op_id = 8',NULL,42<<24|43),"+
+			"(60,700,59,'aten::linear, seq = 4, op_id = 9',NULL,42<<24|43),"+
+			"(80,300,59,'aten::mm, op_id = 10, sizes = [[2, 3]]',NULL,42<<24|43),"+
+			"(400,500,59,'std::sort of, well, a list',NULL,42<<24|43)",
+	)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"step", "std::sort of, well, a list"}; !slices.Equal(rec.Meta.GPU.Ranges, want) {
+		t.Errorf("ranges %q, want %q", rec.Meta.GPU.Ranges, want)
+	}
+	for _, want := range []recording.Frame{
+		{Kind: recording.NativeFrame, Name: "aten::linear", File: "libtorch_cpu.so"},
+		{Kind: recording.NativeFrame, Name: "aten::mm", File: "libtorch_cpu.so"},
+		{Kind: recording.NativeFrame, Name: "std::sort of, well, a list"},
+	} {
+		if !slices.Contains(rec.Meta.Frames, want) {
+			t.Errorf("no frame %+v in %+v", want, rec.Meta.Frames)
+		}
+	}
+}
+
+// TestNothingLostInFiles holds that a file which lacks what few tools record has lost nothing.
+func TestNothingLostInFiles(t *testing.T) {
+	rec, err := importer.Open(nsysFile(t, tables()[:8]...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kineto, err := importer.ReadKineto(strings.NewReader(`[{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":2,"args":{"device":0}}]`),
+		importer.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacking := 0
+	for _, s := range slices.Concat(rec.Meta.Sources, kineto.Meta.Sources) {
+		if s.State != "unavailable" {
+			continue
+		}
+		if lacking++; !s.Optional {
+			t.Errorf("%s: %s", s.Name, s.Detail)
+		}
+	}
+	if lacking != 3 {
+		t.Errorf("%d sources lack, want samples, scheduling and ranges", lacking)
+	}
+}
+
 // TestNsysMemory holds that kinds of memory are CUPTI's: nsys counts from 0, pageable.
 func TestNsysMemory(t *testing.T) {
 	rec, err := importer.Open(nsysFile(t, append(

@@ -413,9 +413,10 @@ func (k *kineto) sources() []recording.Source {
 	}
 	if k.operated == 0 {
 		inside = recording.Source{
-			Name:   "ranges",
-			State:  "unavailable",
-			Detail: "the trace has no rows of operators or Python functions: record with ProfilerActivity.CPU",
+			Name:     "ranges",
+			State:    "unavailable",
+			Optional: true,
+			Detail:   "the trace has no rows of operators or Python functions: record with ProfilerActivity.CPU",
 		}
 	}
 	out := []recording.Source{inside}

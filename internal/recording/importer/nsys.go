@@ -346,9 +346,10 @@ func (n *nsys) sources() []recording.Source {
 	}
 	if !n.cpus {
 		samples = recording.Source{
-			Name:   "samples",
-			State:  "unavailable",
-			Detail: "the file has none: record with nsys profile -s process-tree",
+			Name:     "samples",
+			State:    "unavailable",
+			Optional: true,
+			Detail:   "the file has none: record with nsys profile -s process-tree",
 		}
 	}
 	sched := recording.Source{
@@ -358,8 +359,9 @@ func (n *nsys) sources() []recording.Source {
 	}
 	if !n.sched {
 		sched = recording.Source{
-			Name:  "scheduling",
-			State: "unavailable",
+			Name:     "scheduling",
+			State:    "unavailable",
+			Optional: true,
 			Detail: "the file has no context switches, so that waits cannot be told from work: record with nsys " +
 				"profile --cpuctxsw=process-tree",
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -37,11 +38,18 @@ func (n *nsys) readRanges() error {
 			if name == "" {
 				name = n.strings[v[4]]
 			}
-			i, err := n.rangeName(name)
-			if err == nil {
-				err = n.addSpan(process(v[5]), thread(v[5]), ts, dur,
-					recording.Frame{Kind: recording.NativeFrame, Name: name})
+			frame := recording.Frame{Kind: recording.NativeFrame, Name: name}
+			name, emitted := emittedName(name)
+			if emitted {
+				frame = operatorFrame(name)
 			}
+			if err := n.addSpan(process(v[5]), thread(v[5]), ts, dur, frame); err != nil {
+				return err
+			}
+			if emitted && strings.Contains(name, "::") { // as in a file of torch.profiler, an operator is no range
+				return nil
+			}
+			i, err := n.rangeName(name)
 			if err != nil {
 				return err
 			}
@@ -59,6 +67,17 @@ func (n *nsys) readRanges() error {
 			)
 		},
 	)
+}
+
+// emittedName returns the name in a range of PyTorch's emit_nvtx, which writes numbers and shapes behind it, as in
+// "aten::linear, seq = 12, op_id = 7", and whether it is one.
+func emittedName(text string) (string, bool) {
+	for _, mark := range []string{", seq = ", ", op_id = ", ", sizes = "} {
+		if name, _, ok := strings.Cut(text, mark); ok {
+			return name, true
+		}
+	}
+	return text, false
 }
 
 // rangeTexts returns the texts that stand in rows of NVTX_EVENTS, by rowid.
