@@ -1,18 +1,17 @@
 """Does a report name the cause that was planted? PyTorch programs on a real GPU, as a table.
 
-Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes|planted|heldout|blind|blind2] [--gpu
-windows|continuous|none] [--seconds S]
-    [--twins] [--rounds N] [--record-twins] [--again] [--limit S]
+Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes|planted|heldout|blind|blind2|blind3]
+    [--gpu windows|continuous|none] [--seconds S] [--twins] [--rounds N] [--record-twins] [--again] [--limit S]
 
-Each program of programs/causes.py, planted.py, heldout.py, blind.py and blind2.py runs under the daemon, and the first
-finding of its report is compared with what was planted; healthy ones must not be accused. Those of programs/workloads.py
-must state a latency, a breakdown that sums to it, a class and two suggestions.
+Each program of programs/causes.py, planted.py, heldout.py, blind.py, blind2.py and blind3.py runs under the daemon, and
+the first finding of its report is compared with what was planted; healthy ones must not be accused. Those of
+programs/workloads.py must state a latency, a breakdown that sums to it, a class and two suggestions.
 
 With --twins the fixed program runs too, in turns with the first one and without the daemon, half of them before it is
 recorded and half after: how much faster it is stands beside what the recording predicts of the finding and of the very
 change (twins.py), in DIR/twins.md, with the programs of earlier calls on the same DIR. --only fixes takes the programs
-that have a twin, --only planted, heldout, blind or blind2 those of that file. The last line holds all programs of the
-call against the goals. A program whose twin is hardly faster on this machine is void, and counts for nothing.
+that have a twin, --only planted, heldout, blind, blind2 or blind3 those of that file. The last line holds all programs
+of the call against the goals. A program whose twin is hardly faster on this machine is void, and counts for nothing.
 
 Calls at the same time need CPUs and a GPU of their own each (taskset, CUDA_VISIBLE_DEVICES); they may share DIR if
 their programs differ. After --limit seconds no further program starts: with --rounds 1 each takes some 20 s. While one
@@ -43,12 +42,22 @@ import gpu_daemon
 import twins
 from programs.blind import BLIND
 from programs.blind2 import BLIND2
+from programs.blind3 import BLIND3
 from programs.causes import PROGRAMS as CAUSES
 from programs.heldout import HELD_OUT
 from programs.planted import PLANTED
 from programs.workloads import WORKLOADS
 
-PROGRAMS = CAUSES | PLANTED | HELD_OUT | BLIND | BLIND2
+PROGRAMS = CAUSES | PLANTED | HELD_OUT | BLIND | BLIND2 | BLIND3
+# What --only takes in place of names.
+SETS = {
+    "fixes": twins.FIXES,
+    "planted": PLANTED,
+    "heldout": HELD_OUT,
+    "blind": BLIND,
+    "blind2": BLIND2,
+    "blind3": BLIND3,
+}
 # CPUs that a program shares with so many others.
 CROWDS = {"one-cpu": (1, 2), "crowded-pair": (2, 4), "noisy-neighbours": (3, 6)}
 
@@ -358,16 +367,8 @@ def show(row):
 
 
 def chosen(only):
-    if only == "fixes":
-        return list(twins.FIXES)
-    if only == "planted":
-        return list(PLANTED)
-    if only == "heldout":
-        return list(HELD_OUT)
-    if only == "blind":
-        return list(BLIND)
-    if only == "blind2":
-        return list(BLIND2)
+    if only in SETS:
+        return list(SETS[only])
     return only.split(",") if only else list(PROGRAMS) + list(WORKLOADS)
 
 

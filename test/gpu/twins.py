@@ -92,6 +92,16 @@ FIXES = {
     "slow-reader": ("--without", "worker"),
     "settings-reread": ("--faster", "serialization=1e6"),
     "answer-thread": ("--without", "worker", "--workers", "1"),  # one answer ahead
+    "sampled-items": ("--without", "host-sync"),
+    "cache-cat": ("--without", "allocation"),
+    "bags-on-host": ("--without", "*.pooled", "--without", "sync-copy"),
+    "graph-inputs": ("--without", "sync-copy"),
+    "grammar": ("--without", "*.allowed"),
+    "gc-now-and-then": ("--without", "gc"),
+    "log-handler": ("--without", "lock"),
+    "optimizer-loop": ("--without", "launch-overhead"),
+    "too-many-threads": ("--without", "no-cpu"),
+    "piped-logits": ("--without", "*.hand_over"),
 }
 
 
