@@ -285,3 +285,78 @@ func blindServersTwins() map[string]twin {
 		"worker and sleep": fix(step+"worker 1000; sleep 1200", "faster", "build_batch=4"),
 	}
 }
+
+// blindOversights are what servers and decoding loops do by oversight, written by somebody who had read the programs
+// before them and none of the analysis, and run once before it was changed for any of them.
+func blindOversights() []scenario {
+	return []scenario{
+		{
+			name:   "download and tokenizer",
+			script: step + "copyout 32M; tokenize 1000",
+			want:   "sync-copy",
+			copies: "sync-copy",
+		},
+		{
+			name:   "launches and sleep",
+			script: "burst 150 20 tiny_us3; wait; sleep 1000",
+			env:    asOnGPU(),
+			want:   "launch-overhead",
+		},
+		{
+			name:    "modules in a server",
+			script:  "serve; module; kernels 20 gemm_us50; wait",
+			env:     knob("CUDASIM_SLOW", "cuModuleLoadData:*:4000000"),
+			request: 20 * time.Microsecond,
+			want:    "compilation",
+		},
+		{
+			name:   "collections and a lock in Python",
+			script: step + "plock 1500; collect 10000",
+			python: true,
+			want:   "gc",
+		},
+		{
+			name:    "queue in an HTTP server",
+			script:  "handle; pqueue 5000; kernels 20 gemm_us50; wait",
+			python:  true,
+			http:    true,
+			request: 20 * time.Microsecond,
+			want:    "worker",
+		},
+		{
+			name:   "two processes that wait for a writer",
+			script: step + "rwlock 4000\nprocess " + step + "rwlock 4000",
+			want:   "lock",
+		},
+		{
+			name:    "regular expressions in an HTTP server, throttled",
+			script:  "handle; regex 2000; kernels 20 gemm_us50; wait",
+			python:  true,
+			http:    true,
+			request: 20 * time.Microsecond,
+			quota:   40,
+			want:    "throttled",
+		},
+		{name: "worker beside graphs", script: "graph 100 gemm_us50; lag; worker 1500"},
+	}
+}
+
+func blindOversightsTwins() map[string]twin {
+	return map[string]twin{
+		"download and tokenizer": fix("ahead 32M 1; "+step+"tokenize 1000", "without", "sync-copy"),
+		"launches and sleep":     fix("graph 150 tiny_us3; wait; sleep 1000", "without", "launches"),
+		"modules in a server":    fix("serve; kernels 20 gemm_us50; wait", "without", "compilation"),
+		"collections and a lock in Python": fix(
+			step+"plock 1500", "without", "gc",
+		),
+		"queue in an HTTP server": fix(
+			"handle; pqueue 2500; kernels 20 gemm_us50; wait", "faster", "compress=2",
+		),
+		"two processes that wait for a writer": fix(
+			step+"rwlock 1000\nprocess "+step+"rwlock 1000", "faster", "build_batch=4",
+		),
+		"regular expressions in an HTTP server, throttled": fix(
+			"handle; regex 2000; kernels 20 gemm_us50; wait", "without", "throttled",
+		).quiet(),
+	}
+}

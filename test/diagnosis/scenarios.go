@@ -58,7 +58,7 @@ func scenarios() []scenario {
 	var all []scenario
 	for _, group := range [][]scenario{
 		alone(), waiting(), inPython(), pairs(), several(), healthy(), busy(), mixed(), blind(), blindMixed(),
-		blindThreads(), blindServers(),
+		blindThreads(), blindServers(), blindOversights(),
 	} {
 		all = append(all, group...)
 	}

@@ -53,7 +53,7 @@ func twins() map[string]twin {
 	all := map[string]twin{}
 	for _, group := range []map[string]twin{
 		cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins(), blindTwins(),
-		blindMixedTwins(), blindThreadsTwins(), blindServersTwins(),
+		blindMixedTwins(), blindThreadsTwins(), blindServersTwins(), blindOversightsTwins(),
 	} {
 		maps.Copy(all, group)
 	}
