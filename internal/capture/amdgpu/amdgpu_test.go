@@ -19,11 +19,15 @@ import (
 
 // metrics is a gpu_metrics file of format 1.3 with these reasons.
 func metrics(status uint64) string {
-	b := make([]byte, metricsSize)
-	binary.LittleEndian.PutUint16(b, metricsSize)
-	b[2], b[3] = metricsFormat, metricsContent
-	binary.LittleEndian.PutUint64(b[metricsThrottle:], status)
-	return string(b)
+	return string(binary.LittleEndian.AppendUint64(header(120, 1, 3, 112), status))
+}
+
+// header is the beginning of a gpu_metrics file of so many bytes.
+func header(size uint16, format, content byte, length int) []byte {
+	b := make([]byte, length)
+	binary.LittleEndian.PutUint16(b, size)
+	b[2], b[3] = format, content
+	return b
 }
 
 // tree makes a folder like /sys/class/drm with a card of AMD, one of another vendor, and a connector.
@@ -100,7 +104,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReasons: only the revision whose bits mean the same on every GPU is read.
+// TestReasons: only revisions whose bits mean the same on every GPU are read.
 func TestReasons(t *testing.T) {
 	other := []byte(metrics(1))
 	other[3] = 4
@@ -117,13 +121,41 @@ func TestReasons(t *testing.T) {
 		{"heat", metrics(1 << 43), 0x20, true},
 		{"processor hot", metrics(1 << 47), 0x40, true},
 		{"not known", metrics(1<<64 - 1), 0, true},
+		{"an APU", string(binary.LittleEndian.AppendUint64(header(128, 2, 2, 120), 1<<35)), 0x20, true},
+		{"a newer APU", string(binary.LittleEndian.AppendUint64(header(168, 2, 4, 120), 1)), 0x4, true},
 		{"another revision", string(other), 0, false},
 		{"cut off", metrics(1)[:50], 0, false},
 		{"empty", "", 0, false},
 	} {
-		got, err := reasons([]byte(c.content))
+		got, err := (&card{}).reasons([]byte(c.content))
 		if got != c.want || (err == nil) != c.ok {
 			t.Errorf("%s: %#x, %v; want %#x", c.name, got, err, c.want)
+		}
+	}
+}
+
+// TestResidencies: newer data centre GPUs count for how long something held their clocks down, at a place of their own
+// in each revision.
+func TestResidencies(t *testing.T) {
+	for _, l := range []struct {
+		size    uint16
+		content byte
+		offset  int
+	}{{384, 6, 108}, {1680, 6, 36}, {1800, 7, 44}, {2400, 8, 44}} {
+		file := header(l.size, 1, l.content, int(l.size))
+		c := &card{}
+		for i, want := range []uint64{0, 0, 0x40, 0x4, 0x20, 0x20, 0x20, 0} {
+			if i >= 2 && i < 7 { // one counter each time
+				at := file[l.offset+4*(i-2):]
+				binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)+3)
+			}
+			if got, err := c.reasons(file); err != nil || got != want {
+				t.Errorf("1.%d of %d bytes, reading %d: %#x, %v; want %#x", l.content, l.size, i, got, err, want)
+			}
+		}
+		binary.LittleEndian.PutUint32(file[l.offset:], 1<<32-1) // not known
+		if got, err := c.reasons(file); err != nil || got != 0 {
+			t.Errorf("1.%d: %#x of a counter that is not known, %v", l.content, got, err)
 		}
 	}
 }
@@ -131,7 +163,8 @@ func TestReasons(t *testing.T) {
 func FuzzReasons(f *testing.F) {
 	f.Add([]byte(metrics(1)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, err := reasons(b); err == nil && got&^0x6c != 0 {
+		c := &card{throttled: &residencies{}}
+		if got, err := c.reasons(b); err == nil && got&^0x6c != 0 {
 			t.Errorf("%#x", got)
 		}
 	})

@@ -2,8 +2,6 @@ package amdgpu
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,6 +32,8 @@ type card struct {
 	hwmon  string // "": there is none
 	uuid   string
 	name   string
+
+	throttled *residencies // as they were read last
 }
 
 // cards returns the AMD GPUs below a folder like /sys/class/drm, by the number of the card.
@@ -104,7 +104,7 @@ func (c *card) read(at uint64) (recording.Sensor, error) {
 		s.MemoryClock = (clock + 500_000) / 1_000_000
 	}
 	if metrics, err := readFile(filepath.Join(c.device, "gpu_metrics")); err == nil {
-		s.Reasons, _ = reasons(metrics) // 0 where the format is another
+		s.Reasons, _ = c.reasons(metrics) // 0 where the format is another
 	}
 	return s, nil
 }
@@ -157,47 +157,6 @@ func uncorrected(counts string) uint64 {
 		}
 	}
 	return 0
-}
-
-// The layout of gpu_metrics 1.3 (struct gpu_metrics_v1_3 of the kernel's kgd_pp_interface.h), the one revision whose
-// reasons for throttling mean the same on every GPU.
-const (
-	metricsFormat   = 1
-	metricsContent  = 3
-	metricsSize     = 120
-	metricsThrottle = 112 // indep_throttle_status
-)
-
-// Bits of indep_throttle_status (SMU_THROTTLER_* of the kernel's amdgpu_smu.h).
-const (
-	powerBits    = 0xff          // PPT0 to SPPT_APU
-	currentBits  = 0x7f << 16    // TDC_GFX to EDC_GFX
-	heatBits     = 0xfff << 32   // TEMP_GPU to TEMP_LIQUID1
-	hotBits      = 0xf << 44     // VRHOT0 to PROCHOT_GFX
-	slowdownBits = 1<<23 | 3<<56 // APCC, PPM, FIT
-)
-
-var errMetrics = errors.New("gpu_metrics is not of format 1.3")
-
-// reasons translates why clocks are low into the bits that NVML has for it.
-func reasons(metrics []byte) (uint64, error) {
-	if len(metrics) < metricsSize || binary.LittleEndian.Uint16(metrics) != metricsSize ||
-		metrics[2] != metricsFormat || metrics[3] != metricsContent {
-		return 0, errMetrics
-	}
-	status := binary.LittleEndian.Uint64(metrics[metricsThrottle:])
-	if status == 1<<64-1 { // the driver fills what it does not know
-		return 0, nil
-	}
-	var out uint64
-	for _, r := range []struct{ bits, reason uint64 }{
-		{powerBits | currentBits, 0x4}, {slowdownBits, 0x8}, {heatBits, 0x20}, {hotBits, 0x40},
-	} {
-		if status&r.bits != 0 {
-			out |= r.reason
-		}
-	}
-	return out, nil
 }
 
 // pcie reads pcie_bw: packets received and sent in a second, and the most that a packet holds, bytes. The kernel waits
