@@ -48,20 +48,17 @@ func (s *Summary) Derive(rec *recording.Recording, it Iterations) {
 	}
 	d := &derived{Source: it.Source}
 	gaps, inTime := 0, 0
-	streams := map[int]map[uint64]bool{}
+	steps := map[int][]gap{}
 	for _, g := range gapsOf(rec, of) {
 		from, to := begun(g.from), begun(g.to)
 		if from == 0 || to == len(it.Starts) {
 			continue // before the first iteration, or after the last
 		}
 		gaps++
-		if to-from == 1 {
+		if to-from == 1 { // else iterations between were not recorded, or are something else
 			inTime++
+			steps[to] = append(steps[to], g)
 		}
-		if streams[to] == nil {
-			streams[to] = map[uint64]bool{}
-		}
-		streams[to][g.request] = true
 	}
 	if gaps < fewestGaps {
 		return
@@ -71,12 +68,16 @@ func (s *Summary) Derive(rec *recording.Recording, it Iterations) {
 	}
 	var lengths []uint64
 	sum := 0
-	for n, written := range streams {
-		sum += len(written)
-		d.MaxBatch = max(d.MaxBatch, len(written))
-		lengths = append(lengths, it.Starts[n]-it.Starts[n-1])
+	for _, of := range steps {
+		sum += len(of)
+		d.MaxBatch = max(d.MaxBatch, len(of))
+		length := of[0].to - of[0].from
+		for _, g := range of[1:] {
+			length = min(length, g.to-g.from)
+		}
+		lengths = append(lengths, length)
 	}
-	d.Steps = len(streams)
+	d.Steps = len(steps)
 	d.MeanBatch = float64(sum) / float64(d.Steps)
 	d.Step = quantilesOf(lengths)
 	s.Derived = d

@@ -6,6 +6,27 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/requests"
 )
 
+// TestDeriveWithHoles: where iterations were not recorded for a while, what streams were written in it are no batch, and
+// it is no step.
+func TestDeriveWithHoles(t *testing.T) {
+	b := newBuilder(1000 * ms)
+	for _, from := range []uint64{109 * ms, 119 * ms} { // each of 31 tokens: one of the second pair begins in the hole
+		b.stream(50*ms, steady(from, 10*ms, 31)...)
+		b.stream(50*ms, steady(from+320*ms, 10*ms, 31)...)
+	}
+	var starts []uint64
+	for at := uint64(0); at < 1000*ms; at += 10 * ms {
+		if at < 395*ms || at > 455*ms {
+			starts = append(starts, at)
+		}
+	}
+	s := b.summary()
+	s.Derive(&b.rec, requests.Iterations{PID: 1, Source: "period", Starts: starts})
+	if d := s.Derived; d == nil || d.MaxBatch != 2 || d.Step.Max != 10*ms || d.InTime == 1 {
+		t.Errorf("%+v, step %+v", d, d.Step)
+	}
+}
+
 // TestDerive: a server that tells nothing, whose streams get a token after each of its iterations of 10 ms: three
 // streams at first, then one. Iterations that are not its steps are not taken for them.
 func TestDerive(t *testing.T) {
