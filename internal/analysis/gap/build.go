@@ -37,6 +37,7 @@ type walker struct {
 	unobservable bool              // what GPUs do was not seen, so that a wait for one says nothing
 	capturing    bool              // some function begins the capture of a graph
 	throttled    map[int32]bool    // waits for a CPU that the quota explains, by event
+	unasked      timeline.Spans    // when a server had no request in progress
 	compiler     map[uint32]bool   // processes that compile, whatever their frames say
 }
 
@@ -89,7 +90,7 @@ func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 	w := &walker{
 		t: t, out: &Walk{t: t}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
 		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU),
-		attribution: newAttributor(), compiler: compilers(t.Rec),
+		attribution: newAttributor(), compiler: compilers(t.Rec), unasked: unaskedOf(t),
 	}
 	for i := range w.classes {
 		w.classes[i] = classify(&t.Rec.Meta.Functions[i])

@@ -91,6 +91,44 @@ func TestIdleServer(t *testing.T) {
 	}
 }
 
+// TestNobodyAsks: where no request is in progress, whoever waits has nothing to do, whatever the thread does that it waits
+// for; unless the GPU works then as well.
+func TestNobodyAsks(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		first  uint64 // when the first request ends, ns
+		last   uint64 // and the last one
+		noWork uint64
+	}{
+		{"no request for 10 ms", 4 * ms, 990 * ms, 10 * ms},
+		{"always one", 19 * ms, 990 * ms, 0},
+		{"the GPU works for none", 4 * ms, 18 * ms, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := frame().sampled(leader, user)
+			s.off(blocked(sysFutex, helper, 0))
+			s.sampled(helper, user)
+			for i := range uint64(8) {
+				r := recording.Request{PID: leader, Received: start, End: start + test.first}
+				if i > 0 {
+					r.Received, r.End = start+16*ms, start+test.last
+				}
+				s.Meta.Requests = append(s.Meta.Requests, r)
+			}
+			_, w := s.build(t)
+			var took uint64
+			for _, st := range w.Steps {
+				if st.Cause == cause.NoWork {
+					took += st.To - st.From
+				}
+			}
+			if took != test.noWork {
+				t.Errorf("nobody asked for %d ns, want %d: %+v", took, test.noWork, w.Steps)
+			}
+		})
+	}
+}
+
 // TestLocks: futexes by the frames that went to sleep in them.
 func TestLocks(t *testing.T) {
 	loop := native("_PyEval_EvalFrameDefault", "python3.12")

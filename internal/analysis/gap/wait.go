@@ -70,11 +70,20 @@ func (w *walker) withoutCPU(iv *threads.Interval) (cause.ID, detail) {
 // blocked explains [from, to), in which a thread waited for something.
 func (w *walker) blocked(th *thread, iv *threads.Interval, from, to uint64) {
 	c, d, others := w.why(th, iv)
-	if others {
-		w.waited(th, iv, c, from, to, d)
+	explain := func(from, to uint64) {
+		switch {
+		case from >= to:
+		case others:
+			w.waited(th, iv, c, from, to, d)
+		default:
+			w.emit(from, to, c, d)
+		}
+	}
+	if len(w.chain) == 0 && offers(c) {
+		w.asked(th, from, to, explain)
 		return
 	}
-	w.emit(from, to, c, d)
+	explain(from, to)
 }
 
 // why reports what a wait was for, and whether another thread can have ended it.
