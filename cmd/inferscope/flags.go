@@ -3,6 +3,9 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/inferscope/inferscope/internal/analysis/requests"
+	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // pidFlag adds --pid to a command; to completes its help text.
@@ -59,4 +62,17 @@ func (f *reportFlags) typed() map[string]string {
 		return nil
 	}
 	return map[string]string{"sync_error_margin_us": f.margin}
+}
+
+// setObjective takes the service-level objective of --slo.
+func (g *global) setObjective(slo string) error {
+	if slo == "" {
+		return nil
+	}
+	objective, err := requests.ParseObjective(slo)
+	if err != nil {
+		return clierror.New(clierror.Usage, "see --slo in --help", err)
+	}
+	g.objective = objective
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
 // dumper dumps the threads of processes: threaddump.Taker.
@@ -74,4 +75,26 @@ func (d *Daemon) Dump(ctx context.Context, r api.DumpRequest) (*dump.Dump, error
 	out.Withheld = withheld + len(out.Processes) - len(kept)
 	out.Processes = kept
 	return out, nil
+}
+
+// nameStacks fills the tables of stacks with those of the recording's samples, and counts the samples whose stack was
+// evicted.
+func (r *held) nameStacks(s stacker) {
+	if s == nil {
+		return
+	}
+	samples, numbers := r.references().samples, r.references().stacks
+	if len(numbers) == 0 {
+		return
+	}
+	r.meta.Frames, r.meta.Stacks, r.stackAt = s.Stacks(numbers)
+	evicted := loss.Loss{Reason: loss.StackEvicted}
+	for _, n := range numbers {
+		if _, ok := r.stackAt[n]; !ok {
+			evicted.Count += samples[n]
+		}
+	}
+	if evicted.Count > 0 {
+		r.meta.Losses = ordered(append(r.meta.Losses, evicted))
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/version"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -316,3 +317,33 @@ func cpuClock(pid int) int32 {
 	const scheduled = 2
 	return int32(^pid)<<3 | scheduled
 }
+
+// Unavailable is a source that records nothing; State returns the error that kept the source of this name from being
+// created.
+func Unavailable(name string, why error) *NoSource { return &NoSource{name, why} }
+
+// NoSource implements Source and does nothing.
+type NoSource struct {
+	name string
+	why  error
+}
+
+// Name returns what the source is called in status and reports.
+func (n *NoSource) Name() string { return n.name }
+
+// Follow does nothing.
+func (*NoSource) Follow(*proc.Process) error { return nil }
+
+// Forget does nothing.
+func (*NoSource) Forget(*proc.Process) {}
+
+// State returns why nothing is recorded.
+func (n *NoSource) State() recording.Source {
+	return recording.Source{Name: n.name, State: "unavailable", Detail: n.why.Error()}
+}
+
+// Losses returns none: State has the reason.
+func (*NoSource) Losses() []loss.Loss { return nil }
+
+// Close does nothing.
+func (*NoSource) Close() error { return nil }

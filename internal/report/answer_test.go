@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
@@ -250,5 +252,71 @@ func TestLatencyNamesAmounts(t *testing.T) {
 	want := `ranges named "step"; batch 8 each on average, 80.0/s; tokens 6.2 each on average, 62.5/s`
 	if got := latencyText(m); !strings.HasSuffix(got, want) {
 		t.Errorf("%q does not end with %q", got, want)
+	}
+}
+
+// TestSpanOfEach holds that a part that takes less than 1 ns of each iteration is not said to take none.
+func TestSpanOfEach(t *testing.T) {
+	for ns, want := range map[float64]string{0: "0 ns", 0.3: "<1 ns", 1: "1 ns", 2371.4: "2.37 µs"} {
+		if got := spanOfEach(ns); got != want {
+			t.Errorf("%v ns: %q, want %q", ns, got, want)
+		}
+	}
+}
+
+// TestNextText: what limits the program once the first finding is fixed is named by its number, or in words where it is
+// no finding yet.
+func TestNextText(t *testing.T) {
+	m := &Model{Diagnosis: diagnose.Diagnosis{Findings: []diagnose.Finding{
+		{Cause: "worker", Gain: &diagnose.Gain{Speedup: 1.8, Low: 1.6, High: 2}}, {Cause: "disk"},
+	}}}
+	gain := diagnose.Gain{Speedup: 3, Low: 2.5, High: 3.5}
+	for next, want := range map[string]string{
+		"disk":  "Once finding 1 is fixed (1.80x), finding 2 limits the program. Both fixed: predicted speed-up 3.00x (2.50x to 3.50x).",
+		"sleep": "Once finding 1 is fixed (1.80x), the next limit is not a finding yet: the program sleeps (sleep). Both fixed: predicted",
+	} {
+		got := togetherText(m, &diagnose.Together{Causes: []string{"worker", next}, Next: true, Gain: gain})
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q", next, got)
+		}
+	}
+	open := diagnose.Gain{Speedup: 3, Low: 0.7, High: 9}
+	if got := togetherText(m, &diagnose.Together{Causes: []string{"worker", "disk"}, Next: true, Gain: open}); got != "" {
+		t.Errorf("nothing is predicted: %q", got)
+	}
+}
+
+// TestRecordingIsTheCallersAgain: when a report is made nothing reads the recording any more, also where what was begun
+// for it was not needed, as gains are where there is no finding. It is the race detector that says so.
+func TestRecordingIsTheCallersAgain(t *testing.T) {
+	for range 5 {
+		rec := healthy()
+		m := New(rec)
+		clear(rec.Events)
+		clear(rec.Meta.Functions)
+		rec.Meta.Target = 0
+		if n := len(m.Diagnosis.Findings); n != 0 {
+			t.Fatalf("%d findings: their gains were asked for", n)
+		}
+	}
+}
+
+// TestOptionalSources: a verdict does not suffer where a source is missing on which none rests, and does where one
+// does.
+func TestOptionalSources(t *testing.T) {
+	for optional, want := range map[bool]loss.Severity{true: loss.Info, false: loss.Error} {
+		rec := decode().Recording()
+		rec.Meta.Sources = []recording.Source{
+			{Name: "a source", State: "unavailable", Detail: "no reason", Optional: optional},
+		}
+		var found loss.Severity
+		for _, d := range New(rec).Doubts {
+			if d.Reason == sourceDown {
+				found = d.Severity
+			}
+		}
+		if found != want {
+			t.Errorf("optional %v: %q, want %q", optional, found, want)
+		}
 	}
 }

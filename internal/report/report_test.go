@@ -16,6 +16,8 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
@@ -220,5 +222,129 @@ func TestWriteErrorsAreReturned(t *testing.T) {
 		if !errors.Is(err, errBroken) {
 			t.Errorf("%s: %v, want the writer's error", name, err)
 		}
+	}
+}
+
+// A server that starts a process for each request must not fill the report with those.
+func TestProcessesThatEnded(t *testing.T) {
+	m := &Model{Target: targetModel{PID: 1}}
+	m.Summary.Processes = []summary.Process{{PID: 1, Comm: "server", Died: 5}, {PID: 2, Parent: 1, Comm: "worker"}}
+	for i := range uint32(30) {
+		m.Summary.Processes = append(m.Summary.Processes,
+			summary.Process{PID: 100 + i, Parent: 1, Comm: "child", Died: 7, Count: uint64(i)})
+	}
+	m.Summary.Window = summary.Window{To: 10}
+	table := processTable(m)
+	if len(table.Rows) != 2+maxEnded {
+		t.Fatalf("%d rows, want the server, the worker and %d children", len(table.Rows), maxEnded)
+	}
+	if first := table.Rows[2][1]; first != "120" { // the last ten have the most operations
+		t.Errorf("the first child listed is %s, want 120", first)
+	}
+	if want := "And 20 more that ended, with 190 operations"; !strings.Contains(table.Note, want) {
+		t.Errorf("the note is %q, want %q", table.Note, want)
+	}
+	m.Summary.Processes = m.Summary.Processes[:2+maxEnded]
+	if table = processTable(m); table.Note != "" || len(table.Rows) != 2+maxEnded {
+		t.Errorf("%d rows and the note %q, want all and none", len(table.Rows), table.Note)
+	}
+}
+
+// TestSourceThatWasOff: a report says which source was off for how long, why, and of which time its rates are.
+func TestSourceThatWasOff(t *testing.T) {
+	rec := decode().Recording()
+	from, to := rec.Meta.From, rec.Meta.To
+	on := from + (to-from)/4
+	rec.Meta.Requests = []recording.Request{{
+		Number: 1, PID: rec.Meta.Target, Received: from + 1, End: from + 1000, Status: 200, Outcome: "complete",
+		Route: "/v1/completions",
+	}}
+	rec.Meta.Overhead = &recording.Overhead{Target: rec.Meta.Target, Budget: 0.02, Sources: []recording.OverheadSource{{
+		Name: recording.RequestsSource, Level: recording.LevelOff, Index: 1, Reason: "watching took 5.0% of its time",
+		Loses: "requests", Paused: []recording.Pause{{From: on, To: to}},
+		Shares: []recording.LevelShare{{Level: "on", Share: 0.25}, {Level: recording.LevelOff, Share: 0.75}},
+	}}}
+	var out bytes.Buffer
+	if err := Text(&out, New(rec), TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{
+		"A source was off for a part of the time, to keep watching within its budget (1; requests). 75.0% of the time",
+		"rates and requests at a time refer to that time",
+		"on 25.0%, off 75.0%; missing: requests; watching took 5.0% of its time",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it lacks %q:\n%s", want, &out)
+		}
+	}
+}
+
+// TestKindsOfSteps: each kind of steps is a row, what is not known is left empty, and names from a recording cannot
+// break a line.
+func TestKindsOfSteps(t *testing.T) {
+	works := 0.25
+	m := &Model{}
+	if stepsText(m) != "" {
+		t.Error("a text without iterations")
+	}
+	m.Diagnosis.Iterations = &diagnose.Iteration{Kinds: []diagnose.StepKind{
+		{Name: "1 graph launch", Count: 120, Time: 600e6, Share: 0.6, P50: 5e6, P99: 6e6, Graphs: 1},
+		{
+			Name:     "219 launches\x1b and no graph",
+			Count:    2,
+			Time:     24e6,
+			Share:    0.4,
+			Launches: 219,
+			GPU:      &works,
+			Outside:  true,
+		},
+	}}
+	want := "60.0% of the time in 120 steps of 1 graph launch (p50 5.00 ms); " +
+		"40.0% of the time in 2 steps of 219 launches"
+	if got := stepsText(m); !strings.HasPrefix(got, want) || strings.Contains(got, "\x1b") ||
+		!strings.HasSuffix(got, "which fall out of the CUDA graphs") {
+		t.Errorf("text %q", got)
+	}
+	rows := stepsTable(m.Diagnosis.Iterations.Kinds).Rows
+	if len(rows) != 2 || rows[0][8] != "" || rows[1][8] != "25.0%" || rows[1][4] != "" || rows[0][9] != "" {
+		t.Errorf("rows %+v", rows)
+	}
+}
+
+// TestPageHeadings: a page promises no more than the terminal: without a verdict nothing is to be changed, and what is
+// broken down is the main thread's time.
+func TestPageHeadings(t *testing.T) {
+	for _, c := range []struct{ in, heading, went string }{
+		{"answer_not_enough", "What was seen, without a verdict", "Where the main thread's time went"},
+		{"answer_left", "What is left to gain", "Where the time went"},
+		{"answer_worker", "What to change, most time won back first", "Where the time went"},
+	} {
+		for _, s := range answerScenarios() {
+			if s.name != c.in {
+				continue
+			}
+			if in := htmlInput(New(s.rec)); in.Heading != c.heading || in.Went != c.went {
+				t.Errorf("%s: %q, %q", c.in, in.Heading, in.Went)
+			}
+		}
+	}
+}
+
+// TestPageIterations: the page shares an iteration out as the terminal does.
+func TestPageIterations(t *testing.T) {
+	some := 0
+	for _, s := range answerScenarios() {
+		m := New(s.rec)
+		each, ok := perIteration(m)
+		if in := htmlInput(m); ok != (in.Iteration > 0) || ok && in.Iteration != uint64(each) {
+			t.Errorf("%s: %d ns an iteration, want %v (%v)", s.name, in.Iteration, each, ok)
+		}
+		if ok && uint64(each) != m.Diagnosis.Iterations.P50 {
+			some++
+		}
+	}
+	if some == 0 {
+		t.Error("no scenario whose iterations differ from their median")
 	}
 }

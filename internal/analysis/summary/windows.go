@@ -1,6 +1,11 @@
 package summary
 
-import "github.com/inferscope/inferscope/internal/analysis/timeline"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
+)
 
 // windowed counts launches where they are recorded in windows.
 type windowed struct {
@@ -52,4 +57,31 @@ func (w *Windows) rate(n uint64, win Window) float64 {
 		return perSecond(n, win.Observed)
 	}
 	return perSecond(n-w.Launches, win.Observed) + w.PerSecond
+}
+
+// span measures the union of intervals that come in the order of their beginnings.
+type span struct{ end uint64 }
+
+// add returns how much [from, to) adds to the union, in ns.
+func (s *span) add(from, to uint64) uint64 {
+	from = max(from, s.end)
+	if to <= from {
+		return 0
+	}
+	s.end = to
+	return to - from
+}
+
+// interval is a stretch of time, in ns.
+type interval struct{ from, to uint64 }
+
+// union returns how much time the intervals cover together, in ns. It sorts them.
+func union(list []interval) uint64 {
+	slices.SortFunc(list, func(x, y interval) int { return cmp.Compare(x.from, y.from) })
+	var s span
+	total := uint64(0)
+	for _, iv := range list {
+		total += s.add(iv.from, iv.to)
+	}
+	return total
 }

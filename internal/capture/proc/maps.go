@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 const (
@@ -179,3 +183,16 @@ func (m mapsLine) mapping(root string) Mapping {
 // unescape undoes the kernel's one escape in maps: a newline is printed as \012.
 // A file whose name holds these four characters prints the same; Open tries both.
 func unescape(path string) string { return strings.ReplaceAll(path, `\012`, "\n") }
+
+// maxAuxv is more than the auxiliary vector of any kernel, bytes.
+const maxAuxv = 4 << 10
+
+// Image returns what tells the programs that a process runs one after another apart: its
+// auxiliary vector, with the addresses that execve(2) chose.
+func Image(p *Process) (string, error) {
+	b, err := procfile.Head(fmt.Sprintf("/proc/%d/auxv", p.PID), maxAuxv)
+	if err == nil && !p.Alive() {
+		err = unix.ESRCH
+	}
+	return string(b), err
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -246,4 +247,41 @@ func BenchmarkScanMaps(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2000, "ns/line")
+}
+
+// TestQuota: whoever fills the table as far as it lets them leaves room for the next one, by rows and by bytes.
+func TestQuota(t *testing.T) {
+	for what, q := range map[string]Quota{"rows": NewQuota(1024, 1<<30), "bytes": NewQuota(1<<30, 10_240)} {
+		var got []int
+		for uid := range uint32(5) {
+			n := 0
+			for q.Take(Payer{UID: uid}, 10) {
+				n++
+			}
+			got = append(got, n)
+		}
+		for i, least := range []int{512, 256, 128, 64, 32} {
+			if got[i] < least-1 || got[i] > least+1 {
+				t.Errorf("%s: user %d got %d of 1024, want %d", what, i, got[i], least)
+			}
+		}
+		if q.Take(Payer{UID: 0}, 10) {
+			t.Errorf("%s: the first one still gets more", what)
+		}
+	}
+}
+
+// FuzzParseCPUs: a list of CPUs names none twice as often as its text is long, and none that Linux cannot have.
+func FuzzParseCPUs(f *testing.F) {
+	f.Add("0-3,8,10-11")
+	f.Add("0-8191,0-8191,0-8191")
+	fuzzing.Run(f, func(t *testing.T, list string) {
+		cpus, err := parseCPUs(list)
+		if err != nil {
+			return
+		}
+		if len(cpus) == 0 || len(cpus) > maxCPU+1 || slices.Min(cpus) < 0 || slices.Max(cpus) > maxCPU {
+			t.Errorf("%q: %d CPUs", list, len(cpus))
+		}
+	})
 }

@@ -1,6 +1,9 @@
 package profile
 
-import "go.opentelemetry.io/ebpf-profiler/libpf"
+import (
+	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+)
 
 // unwound makes a stack of the frames that the library's programs wrote, and reports whether
 // it would make the same one of them at any time. A file that the stack ends in for want
@@ -63,4 +66,16 @@ func (l *loader) better(code, number uint64) bool {
 		return l.want(number)
 	}
 	return false
+}
+
+// unwinder unwinds native stacks. There is one (library.go), or none.
+type unwinder interface {
+	// entry is the program that samples go on to.
+	entry() *ebpf.Program
+	// take returns the traces that have come since the last call, in no order. They are
+	// good until the next one.
+	take() []trace
+	// err reports why it has stopped; nil while it runs.
+	err() error
+	close()
 }

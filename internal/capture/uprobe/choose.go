@@ -1,6 +1,13 @@
+// Package uprobe decides where in a function a probe is cheap, and puts probes there.
 package uprobe
 
-import "debug/elf"
+import (
+	"debug/elf"
+	"fmt"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
 
 // Window is how many bytes of a function Choose wants to see. Code that is shorter
 // is taken for the whole function.
@@ -111,4 +118,58 @@ func reachedOnce(isa decoder, code []byte, point int, push bool) bool {
 		pos += i.size
 	}
 	return push || pos == len(code) && len(code) < Window
+}
+
+// Mode is how probes are attached, from the newest kernels to the oldest.
+type Mode string
+
+// The modes. They are told apart by attaching, never by version.
+const (
+	Session Mode = "session" // uprobe.session: kernel 6.13 on
+	Multi   Mode = "multi"   // uprobe_multi, entry and return apart: kernel 6.6 on
+	Perf    Mode = "perf"    // one perf event per probe: kernel 5.15 on
+)
+
+// Point is the place in a function at which a probe costs least without missing a
+// call or a register.
+type Point struct {
+	Offset uint64 // bytes from the function's entry
+	Cheap  bool   // the kernel emulates the instruction instead of single-stepping it
+	Insn   string // the instruction there, in Go's assembler-neutral GNU syntax, for status and tests
+}
+
+// Site is one address of a file to probe.
+type Site struct {
+	Offset uint64 // in the file, bytes: the function's file offset plus Point.Offset
+	Cookie uint64 // bpf/event.h, COOKIE_*
+	Timed  bool   // probe the return too
+}
+
+// perWindow is how many of the windows in which the rate of calls is looked at are in a second (SKIP_WINDOW).
+const perWindow = 10
+
+// SetFrequent sets how many calls a second of one frequent function a thread may make that
+// each have an event.
+func (a *Attacher) SetFrequent(calls uint64) error {
+	if err := a.coll.Variables[bpf.CallsVarCallsInWindow].Set(max(1, calls/perWindow)); err != nil {
+		return fmt.Errorf("tell the programs for CUDA calls which are frequent: %w", err)
+	}
+	return nil
+}
+
+// Skipped returns an event for the calls that have been counted and are in none yet, with event.Open.
+func (a *Attacher) Skipped(to uint64) []event.Event {
+	var out []event.Event
+	var key uint64
+	var s bpf.CallsSkips
+	for all := a.coll.Maps[bpf.CallsMapSkippedCalls].Iterate(); all.Next(&key, &s); {
+		if s.Outer|s.Inner == 0 || s.From >= to {
+			continue
+		}
+		out = append(out, event.Event{
+			TS: s.From, Dur: to - s.From, PID: s.Pid, TID: uint32(key), Func: uint16(key >> 32), Kind: event.Skipped,
+			Flags: event.Timed | event.Open, Ret: int32(s.Every), Args: [4]uint64{uint64(s.Outer), uint64(s.Inner)},
+		})
+	}
+	return out
 }

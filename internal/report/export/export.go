@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/otlp"
 )
 
 // Format is one way to write a recording.
@@ -175,3 +176,6 @@ func (v *view) rangeName(ret int32) string {
 	}
 	return ""
 }
+
+// writeOTLP writes the requests alone: spans and metrics.
+func writeOTLP(v *view, out *bufio.Writer) error { return otlp.WriteJSON(out, &v.rec.Meta) }
