@@ -248,6 +248,10 @@ def exactly(args, checks, program, processes, name, *run):
         f"{own / 1e6:.3f} {theirs / 1e6:.3f}",
         theirs > 0 and abs(own - theirs) <= 0.02 * theirs,
     )
+    collectives = report.get("collectives") or {}
+    ranks = [c.get("ranks", 0) for c in collectives.get("communicators") or []]
+    good = min(ranks, default=0) >= 2 if "ras" in collectives else None
+    checks.check(f"{name}: ranks of communicators, by NCCL's RAS", ranks, good)
     print(
         f"      {name}: step {runs[-1][0]['step_ns'] / 1e6:.3f} ms, verdict {report['diagnosis']['verdict']}, findings "
         f"{causes(report)}",

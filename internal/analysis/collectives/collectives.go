@@ -32,7 +32,7 @@ type Summary struct {
 type Communicator struct {
 	PID        uint32      `json:"pid"`
 	Address    uint64      `json:"address"`         // what its process calls it
-	Ranks      uint64      `json:"ranks,omitempty"` // in it, where it was made in the time recorded; 0: not known
+	Ranks      uint64      `json:"ranks,omitempty"` // in it, where it was made in the time recorded or RAS tells; 0: not known
 	Calls      uint64      `json:"calls"`
 	Bytes      uint64      `json:"bytes"`
 	Operations []Operation `json:"operations"` // the one of most bytes first
@@ -252,12 +252,12 @@ func launched(list []call, at uint64) []int {
 
 // finish orders what was added up.
 func (s *summing) finish() {
-	by := map[key]*Communicator{}
+	by, sizes := map[key]*Communicator{}, s.sizesByRAS()
 	for k, o := range s.ops {
 		at := key{pid: k.pid, comm: k.comm}
 		c := by[at]
 		if c == nil {
-			c = &Communicator{PID: k.pid, Address: k.comm, Ranks: s.ranks[at]}
+			c = &Communicator{PID: k.pid, Address: k.comm, Ranks: cmp.Or(s.ranks[at], sizes[k.pid])}
 			by[at] = c
 		}
 		if o.Kernel > 0 {

@@ -142,6 +142,28 @@ func (s *summing) even(c *recording.RASCommunicator, own map[uint32]map[uint64][
 	return from
 }
 
+// sizesByRAS returns how many ranks the communicators of each process have; 0 where they differ.
+func (s *summing) sizesByRAS() map[uint32]uint64 {
+	sizes := map[uint32]uint64{}
+	if s.t.Rec.Meta.RAS == nil {
+		return sizes
+	}
+	for _, c := range s.t.Rec.Meta.RAS.Communicators {
+		for _, r := range slices.Concat(c.Ranks, c.Missing) {
+			pid, ok := s.process(r.PID)
+			if !ok {
+				continue
+			}
+			size := uint64(max(0, c.Size))
+			if before, known := sizes[pid]; known && before != size {
+				size = 0
+			}
+			sizes[pid] = size
+		}
+	}
+	return sizes
+}
+
 // process finds the process that a rank calls itself, in its own pid namespace.
 func (s *summing) process(pid uint32) (uint32, bool) {
 	for i := range s.t.Processes {

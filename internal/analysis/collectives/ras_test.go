@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
 )
@@ -60,6 +61,35 @@ func TestHangByRAS(t *testing.T) {
 			!slices.Equal(got[0].Waiting, []uint32{pidOf(0)}) || len(got[0].Missing) != 1 ||
 			got[0].Missing[0].PID != pidOf(1) || got[0].Missing[0].Behind != 1 {
 			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// TestRanksByRAS: NCCL's RAS says how many ranks a communicator has that was made before the recording, unless the
+// process has communicators of several sizes.
+func TestRanksByRAS(t *testing.T) {
+	member := []recording.RASRank{{PID: pidOf(0)}}
+	for _, c := range []struct {
+		name string
+		list []recording.RASCommunicator
+		want uint64
+	}{
+		{"one", []recording.RASCommunicator{{Size: 8, Ranks: member}}, 8},
+		{"it does not answer", []recording.RASCommunicator{{Size: 8, Missing: member}}, 8},
+		{"two of one size", []recording.RASCommunicator{{Size: 8, Ranks: member}, {Size: 8, Ranks: member}}, 8},
+		{
+			"of two sizes",
+			[]recording.RASCommunicator{{Size: 8, Ranks: member}, {Size: 4, Ranks: member}, {Size: 8, Ranks: member}},
+			0,
+		},
+		{"of others", []recording.RASCommunicator{{Size: 8, Ranks: []recording.RASRank{{PID: 99}}}}, 0},
+		{"size not told", []recording.RASCommunicator{{Ranks: member}}, 0},
+	} {
+		b := newCrowd(1)
+		b.call(0, 0x110, 0)
+		b.Meta.RAS = &recording.RAS{Communicators: c.list}
+		if got := Summarize(timeline.Build(b.Recording()), nil).Communicators[0].Ranks; got != c.want {
+			t.Errorf("%s: %d ranks, want %d", c.name, got, c.want)
 		}
 	}
 }
