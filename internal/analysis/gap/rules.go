@@ -39,6 +39,7 @@ func allRules() []rules { //nolint:funlen // a table
 		}, files: []string{"libggml-cpu", "libmkl", "libopenblas", "libgomp", "libiomp", "libdnnl"}},
 		{trait: importing, kind: recording.PythonFrame, prefixes: []string{"_find_and_load"}},
 		{trait: importing, kind: recording.NativeFrame, prefixes: []string{"PyImport_ImportModuleLevelObject"}},
+		{trait: handover, kind: recording.PythonFrame, files: []string{"/multiprocessing/connection.py"}},
 		{trait: prepares, kind: recording.PythonFrame, files: []string{
 			"/tokenizers/", "/transformers/tokenization_", "/transformers/image_",
 			"/transformers/feature_extraction_", "/transformers/processing_", "/sentencepiece/", "/tiktoken/",

@@ -264,6 +264,14 @@ func TestWork(t *testing.T) {
 			},
 			cause.PageFaults,
 		},
+		"page fault of an object that is received": {
+			[]recording.Frame{
+				kernel("clear_page_erms"), kernel("handle_mm_fault"), kernel("asm_exc_page_fault"),
+				native("__memcpy_avx_unaligned_erms", "libc.so.6"),
+				python("Connection._recv", "/usr/lib/python3.11/multiprocessing/connection.py"), user,
+			},
+			cause.Serialization,
+		},
 		"page cache": {
 			[]recording.Frame{kernel("filemap_read"), kernel("ext4_file_read_iter"), native("read", "libc.so.6"), user},
 			cause.Disk,

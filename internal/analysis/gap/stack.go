@@ -73,8 +73,8 @@ func (s *stacks) workCause(pid uint32, stack uint64) cause.ID {
 	return s.work[stack]
 }
 
-// readWork decides by the first of these that the frames prove: what threads.Classifier knows, page faults and files
-// (the kernel's frames), preprocessing (any frame: what a tokenizer calls is tokenization), then the frames from the
+// readWork decides by the first of these that the frames prove: what threads.Classifier knows, the handing over of
+// objects, page faults and files (the kernel's frames), preprocessing (any frame: what a tokenizer calls is tokenization), then the frames from the
 // leaf on.
 func (s *stacks) readWork(stack uint64) cause.ID {
 	switch s.activity.For(stack) {
@@ -109,6 +109,8 @@ func (s *stacks) readWork(stack uint64) cause.ID {
 	switch {
 	case all&device != 0:
 		return cause.Allocation
+	case all&handover != 0: // before faults: the memory is that of the object
+		return cause.Serialization
 	case all&faults != 0:
 		return cause.PageFaults
 	case all&files != 0:
@@ -231,6 +233,7 @@ const (
 	waitsIn           // the kernel lets a thread sleep in a futex
 	isNative          // native code
 	importing         // Python's import system
+	handover          // bytes of a pickled object are sent to another process, or received
 	tracedWait        // a range or function of another tool's trace that can be a wait; see tracedWait
 )
 
