@@ -111,32 +111,12 @@ func begin[T any](make func() T) func() T {
 type predictor struct{ study func() *whatif.Study }
 
 // Next returns the cause whose remedy brings most once another remedy is made.
-func (p predictor) Next(first diagnose.Remedy) (cause.ID, bool) {
-	return p.study().Next(whatif.Remedy(first))
-}
+func (p predictor) Next(first cause.Remedy) (cause.ID, bool) { return p.study().Next(first) }
 
 // Together returns what remedies would bring together.
-func (p predictor) Together(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
-	list := make([]whatif.Remedy, len(remedies))
-	for i, r := range remedies {
-		list[i] = whatif.Remedy(r)
-	}
-	g, ok := p.study().Together(list...)
-	return diagnose.Gain{
-		Plan:    g.Plan,
-		Speedup: g.Speedup,
-		Low:     g.Low,
-		High:    g.High,
-		Because: g.Because,
-		Limit:   g.Limit,
-		Workers: g.Workers,
-		Present: g.Present,
-
-		CPUs:     g.CPUs,
-		CPUsNow:  g.CPUsNow,
-		FreeCPUs: g.FreeCPUs,
-		InThread: g.InThread,
-	}, ok
+func (p predictor) Together(remedies ...cause.Remedy) (diagnose.Gain, bool) {
+	g, ok := p.study().Together(remedies...)
+	return g.Gain, ok
 }
 
 // WhatIf predicts what edits would bring, and what each remedy, function and kernel would: in what the program does

@@ -7,7 +7,6 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
-	"github.com/inferscope/inferscope/internal/analysis/whatif"
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/report/document"
 )
@@ -50,12 +49,12 @@ func togetherText(m *Model, t *diagnose.Together) string {
 			numbers = append(numbers, fmt.Sprint(i+1))
 		}
 	}
-	p := predictionOf(&t.Gain)
-	if isOpen(&p) {
+	p := &t.Gain
+	if isOpen(p) {
 		return ""
 	}
 	if t.Next && p.Speedup >= worthShowing {
-		return nextText(m, t) + " Both fixed: " + speedupText(&p) + limitText(&p) + "."
+		return nextText(m, t) + " Both fixed: " + speedupText(p) + limitText(p) + "."
 	}
 	if len(numbers) < 2 || p.Speedup < worthShowing {
 		return ""
@@ -63,13 +62,9 @@ func togetherText(m *Model, t *diagnose.Together) string {
 	last := len(numbers) - 1
 	what := "Findings " + strings.Join(numbers[:last], ", ") + " and " + numbers[last]
 	if t.One {
-		return what + " are one change (do that work on the GPU, and copy only its result): " + speedupText(
-			&p,
-		) + limitText(
-			&p,
-		) + "."
+		return what + " are one change (do that work on the GPU, and copy only its result): " + speedupText(p) + limitText(p) + "."
 	}
-	return what + " together: " + speedupText(&p) + limitText(&p) + "."
+	return what + " together: " + speedupText(p) + limitText(p) + "."
 }
 
 // nextText reports what limits the program once the first finding is fixed.
@@ -94,32 +89,13 @@ func nextText(m *Model, t *diagnose.Together) string {
 
 // gainedText is a gain in brackets; "" where none is predicted.
 func gainedText(g *diagnose.Gain) string {
-	p := predictionOf(g)
 	switch {
-	case isOpen(&p):
+	case isOpen(g):
 		return ""
-	case p.Vague():
-		return " (at least " + timesText(p.Low) + "x)"
+	case g.Vague():
+		return " (at least " + timesText(g.Low) + "x)"
 	}
-	return " (" + timesText(p.Speedup) + "x)"
-}
-
-// predictionOf is a gain as what predicted it.
-func predictionOf(g *diagnose.Gain) whatif.Prediction {
-	return whatif.Prediction{
-		Speedup: g.Speedup,
-		Low:     g.Low,
-		High:    g.High,
-		Because: g.Because,
-		Limit:   g.Limit,
-		Workers: g.Workers,
-		Present: g.Present,
-
-		CPUs:     g.CPUs,
-		CPUsNow:  g.CPUsNow,
-		FreeCPUs: g.FreeCPUs,
-		InThread: g.InThread,
-	}
+	return " (" + timesText(g.Speedup) + "x)"
 }
 
 // findingsTitle does not promise more than the evidence carries.
@@ -174,15 +150,14 @@ func gainText(f *diagnose.Finding, before, after string) string {
 	if f.Gain == nil {
 		return ""
 	}
-	p := predictionOf(f.Gain)
-	text := speedupText(&p)
-	if isOpen(&p) {
+	text := speedupText(f.Gain)
+	if isOpen(f.Gain) {
 		return before + text + after
 	}
 	if c, _, ok := cause.ByKey(f.Cause); ok && remedyText(c.ID) != "" {
 		text += " " + remedyText(c.ID)
 	}
-	text += threadText(&p) + workersText(&p) + limitText(&p)
+	text += threadText(f.Gain) + workersText(f.Gain) + limitText(f.Gain)
 	if f.Less != nil && f.Less.Speedup >= worthShowing {
 		text += ", up to " + timesText(f.Less.Speedup) + "x if it is done once or not at all"
 	}
@@ -191,8 +166,7 @@ func gainText(f *diagnose.Finding, before, after string) string {
 
 // wideText reports why an interval is wide, where it is.
 func wideText(f *diagnose.Finding) string {
-	p := predictionOf(f.Gain)
-	if p.Because == "" || isOpen(&p) { // which says why
+	if f.Gain.Because == "" || isOpen(f.Gain) { // which says why
 		return ""
 	}
 	return "; the interval is wide, because " + format.CleanText(f.Gain.Because)

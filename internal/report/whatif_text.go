@@ -43,7 +43,7 @@ func WhatIfDocument(a *whatif.Answer, rows int) *document.Document {
 
 func whatIfHeadline(a *whatif.Answer) string {
 	if a.Asked == nil {
-		i := slices.IndexFunc(a.Remedies, func(p whatif.Prediction) bool { return !isOpen(&p) })
+		i := slices.IndexFunc(a.Remedies, func(p whatif.Prediction) bool { return !isOpen(&p.Gain) })
 		if i < 0 || a.Remedies[i].Speedup < worthShowing {
 			return "None of the known changes is predicted to make it faster."
 		}
@@ -56,11 +56,12 @@ func predictionText(p *whatif.Prediction) string {
 	if p.Empty() {
 		return format.Clean(p.Plan) + ": no prediction: nothing that takes time in this recording is called that"
 	}
-	return fmt.Sprintf("%s: %s%s%s", format.Clean(p.Plan), speedupText(p), threadText(p), limitText(p))
+	return fmt.Sprintf("%s: %s%s%s", format.Clean(p.Plan), speedupText(&p.Gain), threadText(&p.Gain),
+		limitText(&p.Gain))
 }
 
 // threadText reports what Python code brings that leaves its thread for another one of the same process.
-func threadText(p *whatif.Prediction) string {
+func threadText(p *cause.Gain) string {
 	if p.InThread == 0 || p.Speedup < worthShowing || isOpen(p) {
 		return ""
 	}
@@ -72,7 +73,7 @@ func threadText(p *whatif.Prediction) string {
 }
 
 // workersText reports what a remedy takes of the host.
-func workersText(p *whatif.Prediction) string {
+func workersText(p *cause.Gain) string {
 	if p.Workers == 0 || p.Speedup < worthShowing {
 		return ""
 	}
@@ -95,7 +96,7 @@ func workersText(p *whatif.Prediction) string {
 }
 
 // cpusText reports how many CPUs workers take, and how many are free.
-func cpusText(p *whatif.Prediction) string {
+func cpusText(p *cause.Gain) string {
 	if p.CPUs == 0 {
 		return ""
 	}
@@ -107,7 +108,7 @@ func cpusText(p *whatif.Prediction) string {
 }
 
 // limitText reports what bounds a prediction; "" where nothing that is known does, or where nothing is promised.
-func limitText(p *whatif.Prediction) string {
+func limitText(p *cause.Gain) string {
 	if p.Limit == "" || p.Speedup < worthShowing {
 		return ""
 	}
@@ -115,10 +116,10 @@ func limitText(p *whatif.Prediction) string {
 }
 
 // isOpen reports whether a change may bring nothing, and any number of times as much: nothing is predicted of it.
-func isOpen(p *whatif.Prediction) bool { return p.Vague() && p.Low < worthShowing }
+func isOpen(p *cause.Gain) bool { return p.Vague() && p.Low < worthShowing }
 
 // openText reports why nothing is predicted of a change that is open.
-func openText(p *whatif.Prediction) string {
+func openText(p *cause.Gain) string {
 	if p.Because == "" {
 		return "the program's pace varied too much"
 	}
@@ -127,7 +128,7 @@ func openText(p *whatif.Prediction) string {
 
 // speedupText is how much faster: "predicted speed-up 1.80x (1.60x to 2.00x)". Of a vague prediction it is the lower
 // end alone, and nothing where that is no gain.
-func speedupText(p *whatif.Prediction) string {
+func speedupText(p *cause.Gain) string {
 	switch {
 	case p.Speedup < worthShowing && p.High < 1+2*(worthShowing-1):
 		return "predicted: no faster"
@@ -193,7 +194,7 @@ func whatIfFacts(a *whatif.Answer) document.Facts {
 		f.Add("Now", paceText(a.Pace))
 	}
 	switch {
-	case a.After == nil || a.Asked == nil || isOpen(a.Asked):
+	case a.After == nil || a.Asked == nil || isOpen(&a.Asked.Gain):
 	case a.Asked.Vague():
 		f.Add("Then", "at most "+format.Span(a.After.High)+" each")
 	default:
@@ -236,7 +237,7 @@ func remedyTable(a *whatif.Answer, rows int) *document.Table {
 		}
 		faster, interval := timesText(p.Speedup), timesIntervalText(p.Low, p.High, "")
 		switch {
-		case isOpen(p):
+		case isOpen(&p.Gain):
 			faster, interval = "no prediction", ""
 		case p.Vague():
 			faster, interval = "at least "+timesText(p.Low), ""

@@ -5,13 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
 )
 
 // TestSpeedupText: an interval that holds everything is not dressed up as a prediction.
 func TestSpeedupText(t *testing.T) {
-	for want, p := range map[string]whatif.Prediction{
+	for want, p := range map[string]cause.Gain{
 		"predicted speed-up 1.50x (1.30x to 1.80x)": {Speedup: 1.5, Low: 1.3, High: 1.8},
 		"predicted speed-up 1.20x (0.90x to 1.60x)": {Speedup: 1.2, Low: 0.9, High: 1.6},
 		"predicted speed-up: at least 44x": {
@@ -53,9 +54,8 @@ func TestVagueIsNoNumber(t *testing.T) {
 	if a, b := gainedText(&vague), gainedText(&open); a != " (at least 2.25x)" || b != "" {
 		t.Errorf("next: %q, %q", a, b)
 	}
-	v, o := predictionOf(&vague), predictionOf(&open)
-	v.Plan, o.Plan = "without worker", "without lock"
-	a := &whatif.Answer{Remedies: []whatif.Prediction{o, v}}
+	vague.Plan, open.Plan = "without worker", "without lock"
+	a := &whatif.Answer{Remedies: []whatif.Prediction{{Gain: open}, {Gain: vague}}}
 	if got := whatIfHeadline(a); got != "Largest gain: without worker: predicted speed-up: at least 2.25x" {
 		t.Errorf("headline: %q", got)
 	}
@@ -63,7 +63,7 @@ func TestVagueIsNoNumber(t *testing.T) {
 	if len(rows) != 2 || rows[0][1] != "no prediction" || rows[1][1] != "at least 2.25" || rows[1][2] != "" {
 		t.Errorf("rows: %q", rows)
 	}
-	a.Asked, a.After = &v, &whatif.Pace{Latency: 1, Low: 1, High: 2_000_000, Of: "steps"}
+	a.Asked, a.After = &a.Remedies[1], &whatif.Pace{Latency: 1, Low: 1, High: 2_000_000, Of: "steps"}
 	if text := fmt.Sprint(whatIfFacts(a)); !strings.Contains(text, "{Then at most 2.00 ms each}") {
 		t.Errorf("facts: %s", text)
 	}
@@ -88,18 +88,18 @@ func TestThreadText(t *testing.T) {
 // TestNothingIsCalledThat: a change of nothing that was recorded says nothing of the program.
 func TestNothingIsCalledThat(t *testing.T) {
 	want := "without sleep: no prediction: nothing that takes time in this recording is called that"
-	if got := predictionText(&whatif.Prediction{Plan: "without sleep", Speedup: 1, Low: 1, High: 1}); got != want {
+	none := cause.Gain{Plan: "without sleep", Speedup: 1, Low: 1, High: 1}
+	if got := predictionText(&whatif.Prediction{Gain: none}); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := predictionText(&whatif.Prediction{Plan: "p", Speedup: 1, Low: 1, High: 1, Touched: 5}); got !=
-		"p: predicted: no faster" {
+	if got := predictionText(&whatif.Prediction{Gain: none, Touched: 5}); got != "without sleep: predicted: no faster" {
 		t.Errorf("%q: it has time, which is not on the path", got)
 	}
 }
 
 // TestWhatAGainTakes: a prediction says what bounds it and how many workers it takes, where it promises anything.
 func TestWhatAGainTakes(t *testing.T) {
-	p := whatif.Prediction{Speedup: 1.66, Low: 1.6, High: 1.67, Limit: "the kernels", Workers: 3, Present: 1.2}
+	p := cause.Gain{Speedup: 1.66, Low: 1.6, High: 1.67, Limit: "the kernels", Workers: 3, Present: 1.2}
 	if got := limitText(&p); got != ", limited by the kernels" {
 		t.Errorf("limit %q", got)
 	}

@@ -152,25 +152,8 @@ type timeRange struct {
 	High float64 `json:"high"`
 }
 
-// Gain is how much faster the program would be without the cause of a finding: predicted by a replay, not by how much
-// time it took.
-type Gain struct {
-	Plan    string  `json:"plan"` // as whatif takes it: "without host-sync"
-	Speedup float64 `json:"speedup"`
-	Low     float64 `json:"low"`
-	High    float64 `json:"high"`
-	Because string  `json:"because,omitempty"` // what most of a wide interval comes from
-	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
-	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own
-	// CPUs is how many CPUs workers take on average with the change, CPUsNow how many they took; FreeCPUs is how many
-	// of the host were free beside, nil where that is not known.
-	CPUs     float64  `json:"cpus,omitempty"`
-	CPUsNow  float64  `json:"cpus_now,omitempty"`
-	FreeCPUs *float64 `json:"free_cpus,omitempty"`
-	Present  float64  `json:"present,omitempty"` // the speed-up with the workers that there are, where it takes more
-	// InThread is the speed-up in a thread of the same Python interpreter, where it is less than in a process of its own.
-	InThread float64 `json:"in_thread,omitempty"`
-}
+// Gain is what a replay predicts of the remedy of a finding.
+type Gain = cause.Gain
 
 // Evidence is one fact behind a finding.
 type Evidence struct {

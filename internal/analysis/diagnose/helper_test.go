@@ -30,11 +30,11 @@ type scene struct {
 	steps   []gap.Step
 	alone   bool
 	id      uint32
-	predict func(id cause.ID) (diagnose.Gain, bool)                 // of each remedy by itself
-	also    func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) // of the others; nil: none is known
-	next    map[cause.ID]cause.ID                                   // what limits once a cause is gone
-	within  timeline.Span                                           // what gains are predicted of; diagnose sets it
-	later   uint64                                                  // ns: by how much the whole scene is moved
+	predict func(id cause.ID) (diagnose.Gain, bool)              // of each remedy by itself
+	also    func(remedies ...cause.Remedy) (diagnose.Gain, bool) // of the others; nil: none is known
+	next    map[cause.ID]cause.ID                                // what limits once a cause is gone
+	within  timeline.Span                                        // what gains are predicted of; diagnose sets it
+	later   uint64                                               // ns: by how much the whole scene is moved
 }
 
 // newScene is one second of a process on one GPU of 100 multiprocessors, recorded whole.
@@ -151,7 +151,7 @@ func (s *scene) predictor() diagnose.Predictor {
 
 type predictor struct{ s *scene }
 
-func (p predictor) Together(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+func (p predictor) Together(remedies ...cause.Remedy) (diagnose.Gain, bool) {
 	switch {
 	case len(remedies) == 1 && !remedies[0].Less:
 		return p.s.predict(remedies[0].Cause)
@@ -161,7 +161,7 @@ func (p predictor) Together(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
 	return diagnose.Gain{}, false
 }
 
-func (p predictor) Next(first diagnose.Remedy) (cause.ID, bool) {
+func (p predictor) Next(first cause.Remedy) (cause.ID, bool) {
 	id, ok := p.s.next[first.Cause]
 	return id, ok
 }

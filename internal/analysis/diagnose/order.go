@@ -12,16 +12,9 @@ import (
 // alone, so that a diagnosis stays a pure function of it.
 type Predictor interface {
 	// Together predicts the gain of several remedies together; false if it cannot.
-	Together(remedies ...Remedy) (Gain, bool)
+	Together(remedies ...cause.Remedy) (Gain, bool)
 	// Next returns the cause with the largest gain after a first remedy; false if none has much.
-	Next(first Remedy) (cause.ID, bool)
-}
-
-// Remedy is one way to change what a cause is about: Less is to do it once or not at all, where there is another way as
-// well (to do it beside the rest, for instance).
-type Remedy struct {
-	Cause cause.ID
-	Less  bool
+	Next(first cause.Remedy) (cause.ID, bool)
 }
 
 // apart is the share of the time by which two predicted gains must differ to be told apart: what predictions of package
@@ -43,14 +36,14 @@ func (a *analysis) predicted(list []ranked, predict Predictor) []ranked {
 		if a.waitsIdle(list[i].id) {
 			continue
 		}
-		list[i].Gain = a.gainOf(predict, Remedy{Cause: list[i].id})
-		list[i].Less = a.gainOf(predict, Remedy{Cause: list[i].id, Less: true})
+		list[i].Gain = a.gainOf(predict, cause.Remedy{Cause: list[i].id})
+		list[i].Less = a.gainOf(predict, cause.Remedy{Cause: list[i].id, Less: true})
 	}
 	return list
 }
 
 // gainOf returns the gain of a remedy, nil if unknown.
-func (a *analysis) gainOf(predict Predictor, r Remedy) *Gain {
+func (a *analysis) gainOf(predict Predictor, r cause.Remedy) *Gain {
 	g, ok := predict.Together(r)
 	if !ok {
 		return nil

@@ -23,7 +23,7 @@ const mostTogether = 5
 // and what all of the first ones bring.
 func (a *analysis) together(list []ranked, predict Predictor) []Together {
 	out := []Together{}
-	add := func(t Together, remedies []Remedy) {
+	add := func(t Together, remedies []cause.Remedy) {
 		same := func(o Together) bool {
 			return o.Next && len(o.Causes) == len(t.Causes) &&
 				!slices.ContainsFunc(t.Causes, func(c string) bool { return !slices.Contains(o.Causes, c) })
@@ -37,18 +37,18 @@ func (a *analysis) together(list []ranked, predict Predictor) []Together {
 			out = append(out, t)
 		}
 	}
-	var all []Remedy
+	var all []cause.Remedy
 	var keys []string
 	for i := range list {
 		if f := &list[i]; len(all) < mostTogether && f.rank == timeLost && f.Gain != nil {
-			all, keys = append(all, Remedy{Cause: f.id}), append(keys, f.Cause)
+			all, keys = append(all, cause.Remedy{Cause: f.id}), append(keys, f.Cause)
 		}
 	}
 	one, of := oneChange(list)
 	add(Together{Causes: of, One: true}, one)
 	if next, ok := a.next(list, predict); ok {
 		add(Together{Causes: []string{list[0].Cause, a.table[next].Key}, Next: true},
-			[]Remedy{{Cause: list[0].id}, {Cause: next}})
+			[]cause.Remedy{{Cause: list[0].id}, {Cause: next}})
 	}
 	add(Together{Causes: keys}, all)
 	return out
@@ -59,12 +59,12 @@ func (a *analysis) next(list []ranked, predict Predictor) (cause.ID, bool) {
 	if len(list) == 0 || list[0].rank != timeLost || list[0].Gain == nil || list[0].Gain.Speedup < leastGain {
 		return 0, false
 	}
-	return predict.Next(Remedy{Cause: list[0].id})
+	return predict.Next(cause.Remedy{Cause: list[0].id})
 }
 
 // oneChange returns the findings about a result that is fetched from the GPU and worked on in the same function: who
 // does that work on the GPU fetches less, and waits less.
-func oneChange(list []ranked) (remedies []Remedy, keys []string) {
+func oneChange(list []ranked) (remedies []cause.Remedy, keys []string) {
 	function := ""
 	fetches := func(f *ranked) bool { return f.id == cause.HostSync || f.id == cause.SyncCopy }
 	works := func(f *ranked) bool {
@@ -84,7 +84,7 @@ func oneChange(list []ranked) (remedies []Remedy, keys []string) {
 	}
 	for i := range list {
 		if f := &list[i]; f.Gain != nil && functionOf(f.Place) == function && (fetches(f) || works(f)) {
-			remedies, keys = append(remedies, Remedy{Cause: f.id, Less: works(f)}), append(keys, f.Cause)
+			remedies, keys = append(remedies, cause.Remedy{Cause: f.id, Less: works(f)}), append(keys, f.Cause)
 		}
 	}
 	return remedies, keys

@@ -30,8 +30,8 @@ func fetching(t *testing.T, search string) *scene {
 // TestOneChange: a result that is fetched and searched in one function is two findings and one change.
 func TestOneChange(t *testing.T) {
 	s := fetching(t, "choose")
-	var asked [][]diagnose.Remedy
-	s.also = func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+	var asked [][]cause.Remedy
+	s.also = func(remedies ...cause.Remedy) (diagnose.Gain, bool) {
 		if len(remedies) == 1 {
 			return diagnose.Gain{Speedup: 2, Low: 1.8, High: 2.2}, remedies[0].Cause == cause.PythonWork
 		}
@@ -42,8 +42,8 @@ func TestOneChange(t *testing.T) {
 	if len(d.Together) != 2 || !d.Together[0].One || d.Together[1].One || len(d.Together[0].Causes) != 2 {
 		t.Fatalf("together: %+v; findings %q", d.Together, causes(d))
 	}
-	if !slices.Contains(asked[0], diagnose.Remedy{Cause: cause.PythonWork, Less: true}) ||
-		!slices.Contains(asked[0], diagnose.Remedy{Cause: cause.SyncCopy}) {
+	if !slices.Contains(asked[0], cause.Remedy{Cause: cause.PythonWork, Less: true}) ||
+		!slices.Contains(asked[0], cause.Remedy{Cause: cause.SyncCopy}) {
 		t.Errorf("of one change %+v is asked", asked[0])
 	}
 	if g := d.Together[0].Gain; g.Speedup != 5 || g.Limit == "" { // the kernels take a fifth of the time
@@ -56,7 +56,7 @@ func TestOneChange(t *testing.T) {
 	}
 
 	s = fetching(t, "tokenize") // another function: two changes
-	s.also = func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+	s.also = func(remedies ...cause.Remedy) (diagnose.Gain, bool) {
 		return diagnose.Gain{Speedup: 3, Low: 3, High: 3}, len(remedies) > 1
 	}
 	if d := s.diagnose(); len(d.Together) != 1 || d.Together[0].One {
@@ -75,8 +75,8 @@ func TestNextLimit(t *testing.T) {
 		} else {
 			s.next = map[cause.ID]cause.ID{cause.SyncCopy: next, cause.PythonWork: next}
 		}
-		var asked [][]diagnose.Remedy
-		s.also = func(remedies ...diagnose.Remedy) (diagnose.Gain, bool) {
+		var asked [][]cause.Remedy
+		s.also = func(remedies ...cause.Remedy) (diagnose.Gain, bool) {
 			if len(remedies) > 1 {
 				asked = append(asked, slices.Clone(remedies))
 			}
@@ -94,7 +94,7 @@ func TestNextLimit(t *testing.T) {
 		if !got.Next || got.One || got.Causes[0] != d.Findings[0].Cause || row.ID != want {
 			t.Errorf("%+v, want %v next", got, want)
 		}
-		if !slices.Equal(asked[0], []diagnose.Remedy{{Cause: first}, {Cause: want}}) {
+		if !slices.Equal(asked[0], []cause.Remedy{{Cause: first}, {Cause: want}}) {
 			t.Errorf("of the next limit %+v is asked", asked[0])
 		}
 		if alone := len(d.Together) == 1; alone != (next == cause.PythonWork) {

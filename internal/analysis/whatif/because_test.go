@@ -1,6 +1,10 @@
 package whatif
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+)
 
 // TestBecause: a wide interval is explained by what most of it comes from, and no other.
 func TestBecause(t *testing.T) {
@@ -16,7 +20,7 @@ func TestBecause(t *testing.T) {
 		{"by the model", 1.5, 2.8, []term{{5, ofPace}, {9, ofNames}, {10, ofModel}}, ofModel},
 		{"by nothing", 2, 2, nil, ""},
 	} {
-		if got := because(&Prediction{Speedup: 2, Low: c.low, High: c.high}, c.terms); got != c.want {
+		if got := because(&Prediction{Gain: cause.Gain{Speedup: 2, Low: c.low, High: c.high}}, c.terms); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -166,11 +166,11 @@ func batches(cpus int) *scene {
 // TestWorkersNeedCPUs: a loader that takes 12 times as long as the GPU is made up for by 12 loaders on 12 CPUs, and not
 // by any number on fewer.
 func TestWorkersNeedCPUs(t *testing.T) {
-	free, ok := batches(32).study(t).Together(Remedy{Cause: cause.Worker})
+	free, ok := batches(32).study(t).Together(cause.Remedy{Cause: cause.Worker})
 	if !ok || free.Workers < 9 || free.Workers > 13 || free.Speedup < 9 || free.Speedup > 13.3 {
 		t.Errorf("with 32 CPUs %+v", free)
 	}
-	few, _ := batches(4).study(t).Together(Remedy{Cause: cause.Worker})
+	few, _ := batches(4).study(t).Together(cause.Remedy{Cause: cause.Worker})
 	if few.Speedup > 4.4 || few.High > 4.4 || few.Low > few.Speedup/1.05 || few.Workers < 3 || few.Workers > 5 ||
 		!strings.Contains(few.Limit, "4 CPUs") {
 		t.Errorf("with 4 CPUs %+v", few)
@@ -183,12 +183,12 @@ func TestWorkersNeedCPUs(t *testing.T) {
 	busy.Meta.Pressure = []recording.Pressure{
 		{TS: start, FreeCPU: taken}, {TS: start + calltest.Second, FreeCPU: taken + left},
 	}
-	beside, _ := busy.study(t).Together(Remedy{Cause: cause.Worker})
+	beside, _ := busy.study(t).Together(cause.Remedy{Cause: cause.Worker})
 	if beside.Speedup > 2.4 || beside.Speedup < 1.8 || beside.High < 2.4 || beside.FreeCPUs == nil ||
 		*beside.FreeCPUs != 1.1 || !strings.Contains(beside.Limit, "1.1 of which are free") {
 		t.Errorf("with 1.1 of 4 CPUs free %+v", beside)
 	}
-	unknown, _ := batches(0).study(t).Together(Remedy{Cause: cause.Worker})
+	unknown, _ := batches(0).study(t).Together(cause.Remedy{Cause: cause.Worker})
 	if unknown.Limit != "" && strings.Contains(unknown.Limit, "CPUs") || unknown.Speedup < 9 {
 		t.Errorf("with unknown CPUs %+v", unknown)
 	}
@@ -222,7 +222,7 @@ func TestWorkersShareTheGIL(t *testing.T) {
 		return sc.study(t)
 	}
 	python := recordtest.Python("tokenize", "/app/serve.py", 7)
-	own, ok := handlers(python).Together(Remedy{Cause: cause.Worker})
+	own, ok := handlers(python).Together(cause.Remedy{Cause: cause.Worker})
 	if !ok || own.Speedup < 1.15 || own.Speedup > 1.3 || own.High > 1.5 || own.Workers != 1 {
 		t.Errorf("threads in Python: %+v", own)
 	}
@@ -230,7 +230,7 @@ func TestWorkersShareTheGIL(t *testing.T) {
 	if four.Speedup > own.Speedup+0.01 || four.High > 1.55 || !strings.Contains(four.Limit, "GIL") {
 		t.Errorf("four times as many: %+v", four)
 	}
-	native, _ := handlers(recordtest.Native("deflate", "/lib/libz.so.1"), python).Together(Remedy{Cause: cause.Worker})
+	native, _ := handlers(recordtest.Native("deflate", "/lib/libz.so.1"), python).Together(cause.Remedy{Cause: cause.Worker})
 	if native.Speedup < 3 || strings.Contains(native.Limit, "GIL") {
 		t.Errorf("threads in zlib: %+v", native)
 	}
@@ -250,7 +250,7 @@ func TestWorkersThatAlwaysWork(t *testing.T) {
 			sc.Sample(helper, start+at+k*500*us+250*us, stack, event.Whole)
 		}
 	}
-	p, ok := sc.study(t).Together(Remedy{Cause: cause.Worker})
+	p, ok := sc.study(t).Together(cause.Remedy{Cause: cause.Worker})
 	if !ok || p.Speedup > 1.02 || p.Touched == 0 || !strings.Contains(p.Limit, "GIL") {
 		t.Errorf("%v: %+v", ok, p)
 	}
@@ -258,13 +258,13 @@ func TestWorkersThatAlwaysWork(t *testing.T) {
 
 // TestVague: an interval whose upper end is more than three times its lower one holds no number to act on.
 func TestVague(t *testing.T) {
-	for p, want := range map[Prediction]bool{
-		{Speedup: 4.46, Low: 2.25, High: 107}:    true,
-		{Speedup: 1.1, Low: 0.58, High: 11.4}:    true,
-		{Speedup: 4.61, Low: 2.35, High: 6.09}:   false,
-		{Speedup: 1000, Low: 400, High: 1000}:    false,
-		{Speedup: 1000, Low: 0.37, High: 1000}:   true,
-		{Speedup: 1, Low: 1, High: 1, Before: 5}: false,
+	for p, want := range map[cause.Gain]bool{
+		{Speedup: 4.46, Low: 2.25, High: 107}:     true,
+		{Speedup: 1.1, Low: 0.58, High: 11.4}:     true,
+		{Speedup: 4.61, Low: 2.35, High: 6.09}:    false,
+		{Speedup: 1000, Low: 400, High: 1000}:     false,
+		{Speedup: 1000, Low: 0.37, High: 1000}:    true,
+		{Speedup: 1, Low: 1, High: 1, Workers: 5}: false,
 	} {
 		if p.Vague() != want {
 			t.Errorf("%.2f to %.2f: vague %v", p.Low, p.High, !want)
@@ -305,22 +305,22 @@ func TestLockOfThoseThatLeave(t *testing.T) {
 // brings more; both together with what else is on the path bring most.
 func TestTwoRemedies(t *testing.T) {
 	s := stepwise().study(t)
-	beside, _ := s.Together(Remedy{Cause: cause.PythonWork})
-	less, ok := s.Together(Remedy{Cause: cause.PythonWork, Less: true})
+	beside, _ := s.Together(cause.Remedy{Cause: cause.PythonWork})
+	less, ok := s.Together(cause.Remedy{Cause: cause.PythonWork, Less: true})
 	predicts(t, beside, 4000.0/2930)
 	predicts(t, less, 4000.0/(4000-2930))
 	if !ok || less.Plan != "faster python-work=1e+06" {
 		t.Errorf("%v %q", ok, less.Plan)
 	}
 	if e, err := Parse(Faster, "python-work=1e+06"); err != nil ||
-		e != (Remedy{Cause: cause.PythonWork, Less: true}).edit() {
+		e != editOf(cause.Remedy{Cause: cause.PythonWork, Less: true}) {
 		t.Errorf("whatif does not take its own plan: %+v, %v", e, err)
 	}
-	all, _ := s.Together(Remedy{Cause: cause.PythonWork, Less: true}, Remedy{Cause: cause.HostSync})
+	all, _ := s.Together(cause.Remedy{Cause: cause.PythonWork, Less: true}, cause.Remedy{Cause: cause.HostSync})
 	if all.Speedup < less.Speedup || !strings.HasPrefix(all.Limit, "the kernels") {
 		t.Errorf("both: %+v", all)
 	}
-	if _, ok := s.Together(Remedy{Cause: cause.HostSync, Less: true}); ok {
+	if _, ok := s.Together(cause.Remedy{Cause: cause.HostSync, Less: true}); ok {
 		t.Error("a synchronization has one remedy")
 	}
 	if _, ok := s.Together(); ok {

@@ -21,17 +21,17 @@ func TestNext(t *testing.T) {
 		sc.Off(recordtest.Off{TID: helper, TS: at + 1100*us, Dur: 2800 * us, Blocked: 2800 * us, Call: sysSleep})
 	}
 	s := sc.study(t)
-	less := Remedy{Cause: cause.PythonWork, Less: true}
+	less := cause.Remedy{Cause: cause.PythonWork, Less: true}
 	alone, _ := s.Together(less)
 	next, ok := s.Next(less)
 	if !ok || next != cause.Sleep {
 		t.Errorf("after %s (%.2f) the next limit is %v (%v)", alone.Plan, alone.Speedup, next, ok)
 	}
-	if by, _ := s.Together(Remedy{Cause: cause.Sleep}); by.Speedup > 1.02 {
+	if by, _ := s.Together(cause.Remedy{Cause: cause.Sleep}); by.Speedup > 1.02 {
 		t.Errorf("the sleep is not hidden: %+v", by)
 	}
 	plain := stepwise().study(t)
-	if next, ok := plain.Next(Remedy{Cause: cause.PythonWork}); ok {
+	if next, ok := plain.Next(cause.Remedy{Cause: cause.PythonWork}); ok {
 		t.Errorf("with nothing behind it, %v is next", next)
 	}
 }

@@ -10,43 +10,20 @@ import (
 // Prediction is how much faster the program would be. Low and High are to hold the true speed-up 9 times in 10: see
 // interval.
 type Prediction struct {
-	Plan    string  `json:"plan"`
-	Speedup float64 `json:"speedup"` // throughput after, of what it was
-	Low     float64 `json:"low"`
-	High    float64 `json:"high"`
-	Before  uint64  `json:"before_ns"` // how long the work takes that was replayed, without what recording it cost
-	After   uint64  `json:"after_ns"`
+	cause.Gain
+	Before uint64 `json:"before_ns"` // how long the work takes that was replayed, without what recording it cost
+	After  uint64 `json:"after_ns"`
 	// time that the plan changes, in all threads and streams: not what it gains
 	Touched uint64  `json:"touched_ns"`
-	Doubt   float64 `json:"doubt"`             // share of Touched whose cause is guessed
-	Because string  `json:"because,omitempty"` // what most of a wide interval comes from, or why nothing changes
-	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
-	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own; 0: it takes none, or more than were tried
-	// of workers: how many CPUs they take on average with the change, and took before
-	CPUs    float64 `json:"cpus,omitempty"`
-	CPUsNow float64 `json:"cpus_now,omitempty"`
-	// of workers: how many CPUs of the host were free beside; nil: not known
-	FreeCPUs *float64 `json:"free_cpus,omitempty"`
-	// of Workers above 1: the speed-up with the workers that there are, which always have something to do
-	Present float64 `json:"present,omitempty"`
-	// of Python code that leaves its thread for a process of its own: the speed-up in a thread of the same interpreter,
-	// whose lock it shares with the one that launches; 0: no less
-	InThread float64 `json:"in_thread,omitempty"`
+	Doubt   float64 `json:"doubt"` // share of Touched whose cause is guessed
 }
 
 // Empty reports whether nothing of the recording is what the plan is about, so that it says nothing of the program.
 func (p *Prediction) Empty() bool { return p.Touched == 0 && p.Speedup == 1 }
 
-// widest is how many times its lower end the upper end of an interval is at most, for a number between them to be one
-// to act on.
-const widest = 3
-
-// Vague reports whether an interval is so wide that its lower end alone says anything: all beyond it may be.
-func (p *Prediction) Vague() bool { return p.High > widest*p.Low }
-
 // Predict replays with all edits at once.
 func (s *Study) Predict(edits ...Edit) Prediction {
-	p := Prediction{Before: s.alone, Speedup: 1, Low: 1, High: 1}
+	p := Prediction{Gain: cause.Gain{Speedup: 1, Low: 1, High: 1}, Before: s.alone}
 	for i, e := range edits {
 		if i > 0 {
 			p.Plan += ", "

@@ -6,12 +6,6 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 )
 
-// Remedy is one way to change what a cause is about.
-type Remedy struct {
-	Cause cause.ID
-	Less  bool // it is not done any more: done once, kept, vectorized, done on the GPU; else the remedy of Of
-}
-
 // forNothing is how many times as fast is as good as not at all.
 const forNothing = 1e6
 
@@ -25,7 +19,8 @@ func hasLess(id cause.ID) bool {
 	return false
 }
 
-func (r Remedy) edit() Edit {
+// editOf returns the edit that a remedy is.
+func editOf(r cause.Remedy) Edit {
 	if r.Less {
 		return Edit{Verb: Faster, Pattern: r.Cause.String(), Cause: r.Cause, Factor: forNothing}
 	}
@@ -33,13 +28,13 @@ func (r Remedy) edit() Edit {
 }
 
 // Together predicts remedies that are all made, and reports whether each is known and changes anything.
-func (s *Study) Together(remedies ...Remedy) (Prediction, bool) {
+func (s *Study) Together(remedies ...cause.Remedy) (Prediction, bool) {
 	var edits []Edit
 	for _, r := range remedies {
 		if !HasRemedy(r.Cause) || r.Less && !hasLess(r.Cause) {
 			return Prediction{}, false
 		}
-		edits = append(edits, r.edit())
+		edits = append(edits, editOf(r))
 	}
 	if !s.Any() || len(edits) == 0 {
 		return Prediction{}, false
@@ -62,7 +57,7 @@ func (s *Study) Of(id cause.ID) (Prediction, bool) {
 	if id == cause.Worker {
 		return s.enough(), true
 	}
-	return s.Predict(Remedy{Cause: id}.edit()), true
+	return s.Predict(editOf(cause.Remedy{Cause: id})), true
 }
 
 // uncovered is how many times as fast a second remedy makes the program at least, for it to be what limits the program
@@ -71,16 +66,16 @@ const uncovered = 1.1
 
 // Next returns the cause whose remedy brings most once another remedy is made: what limits the program then. It may
 // bring little as long as the first cause hides it. False where none brings much.
-func (s *Study) Next(first Remedy) (cause.ID, bool) {
+func (s *Study) Next(first cause.Remedy) (cause.ID, bool) {
 	if !s.Any() || !HasRemedy(first.Cause) {
 		return 0, false
 	}
-	best, most := cause.Count, uncovered*s.expected(first.edit())
+	best, most := cause.Count, uncovered*s.expected(editOf(first))
 	for id := range cause.Count {
 		if id == first.Cause || !HasRemedy(id) {
 			continue
 		}
-		if by := s.expected(first.edit(), Remedy{Cause: id}.edit()); by >= most {
+		if by := s.expected(editOf(first), editOf(cause.Remedy{Cause: id})); by >= most {
 			best, most = id, by
 		}
 	}
@@ -96,7 +91,7 @@ const sufficient = 0.97
 // enough predicts as many workers as make a difference, and says how many times as many as there are these are. Where
 // none makes any, it says what that comes from: those that there are may have work all the time already.
 func (s *Study) enough() Prediction {
-	worker := Remedy{Cause: cause.Worker}.edit()
+	worker := editOf(cause.Remedy{Cause: cause.Worker})
 	best := s.Predict(worker)
 	for worker.Workers = 1; worker.Workers <= mostWorkers; worker.Workers++ {
 		if s.expected(worker) >= sufficient*best.Speedup {
