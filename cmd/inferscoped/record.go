@@ -175,7 +175,7 @@ func (f *recordFlags) connect(cfg *daemon.Config, s config.Settings, environ con
 
 // triggers parses the settings of the flight recorder.
 func triggers(s config.Settings) (t fleet.Triggers, err error) {
-	t = fleet.Triggers{Exit: s.TriggerExit, PerDay: s.TriggerPerDay}
+	t = fleet.Triggers{Memory: s.TriggerMemory, Exit: s.TriggerExit, PerDay: s.TriggerPerDay}
 	for _, one := range []struct {
 		to      *fleet.Threshold
 		text    string

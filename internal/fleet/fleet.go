@@ -160,11 +160,14 @@ func (w *Worker) Run(ctx context.Context) error {
 // look does what is due.
 func (w *Worker) look(ctx context.Context) {
 	w.shelf.tidy(time.Now())
-	if w.cfg.Length > 0 || w.think != nil || w.cfg.Triggers.Exit {
+	if w.fetches() || w.cfg.Triggers.Exit {
 		w.record(ctx)
 	}
 	w.tell()
 }
+
+// fetches reports whether it is to be known what targets do, not only how they end.
+func (w *Worker) fetches() bool { return w.cfg.Length > 0 || w.think != nil || w.cfg.Triggers.Memory }
 
 // SetThink gives the worker what finds out what a stretch says.
 func (w *Worker) SetThink(think func(*recording.Recording) Facts) {
@@ -315,6 +318,8 @@ type session struct {
 	thought  uint64 // ns: until when was thought about
 	deaths   uint64 // ns: until when it is known which processes have ended
 	triggers triggerState
+
+	exhausted uint64 // ns: when an allocation failed last
 }
 
 // due fetches a stretch if it is time, and ends the recording if it is long enough.
@@ -323,7 +328,7 @@ func (s *session) due(ctx context.Context) {
 	if now.Sub(s.asked) < s.worker.cfg.Interval {
 		return
 	}
-	if s.worker.cfg.Length == 0 && s.worker.think == nil {
+	if !s.worker.fetches() {
 		return // it is only awaited how it ends
 	}
 	rec := s.fetch(ctx, now)
@@ -347,6 +352,9 @@ func (s *session) due(ctx context.Context) {
 // consider finds out what a stretch says, and saves what is remembered where that is a trigger.
 func (s *session) consider(ctx context.Context, rec *recording.Recording) {
 	w := s.worker
+	if w.cfg.Triggers.Memory && s.outOfMemory(rec) {
+		w.fire(ctx, s, "gpu-memory")
+	}
 	if w.think == nil || !w.budget.may(time.Now()) {
 		return
 	}
@@ -372,7 +380,7 @@ func (s *session) consider(ctx context.Context, rec *recording.Recording) {
 
 // end fetches what is left, and finishes.
 func (s *session) end(ctx context.Context) {
-	if s.worker.cfg.Length > 0 || s.worker.think != nil {
+	if s.worker.fetches() {
 		if rec := s.fetch(ctx, time.Now()); rec != nil {
 			s.consider(ctx, rec)
 			s.append(rec)

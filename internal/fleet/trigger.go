@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 // Triggers say when what the daemon remembers of a target is saved without being asked for.
@@ -24,6 +25,7 @@ type Triggers struct {
 	Iteration Threshold     `json:"iteration"` // median latency of iterations over so many ns
 	GPUBusy   Threshold     `json:"gpu_busy"`  // share of the observed time in which GPUs worked, below this
 	Errors    Threshold     `json:"errors"`    // share of CUDA calls that returned an error, above this
+	Memory    bool          `json:"memory"`    // an allocation of a framework failed for want of memory
 	Exit      bool          `json:"exit"`      // it crashed, was killed, or ended with an error
 	Cooldown  time.Duration `json:"cooldown"`  // after one, of the same target
 	PerDay    int           `json:"per_day"`   // of all targets together
@@ -113,6 +115,17 @@ func (s *triggerState) weigh(t *Triggers, f *Facts, length time.Duration) string
 		return "errors"
 	}
 	return ""
+}
+
+// outOfMemory reports whether an allocation of a framework has failed since the last look.
+func (s *session) outOfMemory(rec *recording.Recording) bool {
+	before := s.exhausted
+	for i := range rec.Events {
+		if e := &rec.Events[i]; e.Kind == event.OutOfMemory {
+			s.exhausted = max(s.exhausted, e.TS)
+		}
+	}
+	return s.exhausted > before
 }
 
 // ending reports how a target has ended, where that is worth saving: "crash", "killed", "oom" or "error".

@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
 func TestThreshold(t *testing.T) {
@@ -102,6 +103,26 @@ func TestLostChild(t *testing.T) {
 		s.target.Processes = append(s.target.Processes, c.more)
 		if got := s.lostChild(); got != c.want {
 			t.Errorf("after %+v: %q, want %q", c.more, got, c.want)
+		}
+	}
+}
+
+// TestOutOfMemory: each allocation that failed is a reason once, although stretches overlap.
+func TestOutOfMemory(t *testing.T) {
+	failed := func(at ...uint64) *recording.Recording {
+		r := &recording.Recording{Events: []event.Event{{TS: 900, Kind: event.Memory}}}
+		for _, ts := range at {
+			r.Events = append(r.Events, event.Event{TS: ts, Kind: event.OutOfMemory})
+		}
+		return r
+	}
+	var s session
+	for i, c := range []struct {
+		rec  *recording.Recording
+		want bool
+	}{{failed(), false}, {failed(100), true}, {failed(100), false}, {failed(100, 300, 200), true}, {failed(300), false}} {
+		if got := s.outOfMemory(c.rec); got != c.want {
+			t.Errorf("stretch %d: %t", i, got)
 		}
 	}
 }

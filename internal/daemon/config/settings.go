@@ -29,6 +29,7 @@ type Settings struct {
 	TriggerIteration string
 	TriggerGPUBusy   string
 	TriggerErrors    string
+	TriggerMemory    bool
 	TriggerExit      bool
 	TriggerCooldown  string
 	TriggerPerDay    int
@@ -110,6 +111,11 @@ func all() []Setting {
 		{
 			"trigger_errors", "INFERSCOPE_TRIGGER_ERRORS", "", "likewise where more CUDA calls fail: 1% for 10s", true,
 			func(s *Settings, v string) error { s.TriggerErrors = v; return nil },
+		},
+		{
+			"trigger_memory", "INFERSCOPE_TRIGGER_MEMORY", "false",
+			"likewise where an allocation of PyTorch fails for want of memory", true,
+			func(s *Settings, v string) error { return boolean(v, &s.TriggerMemory) },
 		},
 		{
 			"trigger_exit", "INFERSCOPE_TRIGGER_EXIT", "true",
