@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Checks InferScope against a real GPU and real PyTorch; test/gpu says how. Needs root, and for the C++ workloads an
-# nvcc (or the network:
-# scripts/gpu-workloads.sh). PYTHON chooses the interpreter that has torch and transformers; OUT takes the reports;
-# STAGES chooses among calls, cpu, accuracy, cost, budget, continuous, turns, start, floor, inside, starved, soak,
-# threads, detach, together, memory, profilers, mps, diagnosis, run, collectives, framework (memory of PyTorch,
-# sensors), sensors (links, their cost, and a bad pointer), requests, servers (what watching costs them), multi
-# (default: all but multi, which needs several GPUs; collectives needs two, and skips with the reason else); LIMIT is
-# the seconds that one may take (default: 3600; most of what they do fits in 520).
+# Checks InferScope against a real GPU and real PyTorch. Needs root and, for the C++ workloads, nvcc or the network
+# (scripts/gpu-workloads.sh).
+#   PYTHON  the interpreter that has torch and transformers (default: python3)
+#   OUT     the folder for reports (default: build/gpu)
+#   STAGES  which checks (default: all but multi, which needs several GPUs; collectives needs two, and is skipped
+#           elsewhere): calls, cpu, run, diagnosis, collectives, framework (memory of PyTorch, sensors), sensors (links,
+#           their cost, and a bad pointer), requests, servers (what watching costs them), memory, and the stages of
+#           test/gpu/gpu_stages.py
+#   LIMIT   the seconds that one of them may take (default: 3600; most of what they do fits in 520)
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"
@@ -23,42 +24,40 @@ if [ ! -x bin/samplerbench ] && command -v go >/dev/null 2>&1; then
 	CGO_ENABLED=0 go build -o bin/samplerbench ./test/samplerbench
 fi
 mkdir -p "$out"
+stages=${STAGES:-calls cpu accuracy cost budget continuous turns start floor inside starved soak threads detach together
+memory profilers mps diagnosis run collectives framework sensors requests servers}
 failed=0
-for stage in ${STAGES:-calls cpu accuracy cost budget continuous turns start floor inside starved soak threads detach together memory profilers mps diagnosis run collectives framework sensors requests servers}; do
+
+# check PROGRAM ARGUMENT ... runs a program of test/gpu and notes whether it failed.
+check() { "$python" "test/gpu/$1_check.py" "${@:2}" || failed=1; }
+
+for stage in $stages; do
 	say "== $stage"
-	if [ "$stage" = calls ] || [ "$stage" = cpu ]; then
-		"$python" "test/gpu/${stage}_check.py" bin "$out" || failed=1
-		continue
-	fi
-	if [ "$stage" = diagnosis ]; then
-		"$python" test/gpu/diagnosis_check.py --bin bin --out "$out/diagnosis" --twins --limit "${LIMIT:-3600}" || failed=1
-		continue
-	fi
-	if [ "$stage" = run ]; then
-		"$python" test/gpu/run_check.py --bin bin --out "$out/run" || failed=1
-		continue
-	fi
-	if [ "$stage" = collectives ]; then
+	case $stage in
+	calls | cpu) check "$stage" bin "$out" ;;
+	diagnosis) check diagnosis --bin bin --out "$out/diagnosis" --twins --limit "${LIMIT:-3600}" ;;
+	run) check run --bin bin --out "$out/run" ;;
+	collectives)
 		gpus=$(nvidia-smi -L | grep -c '^GPU') || true
 		if [ "$gpus" -lt 2 ]; then
 			say "skipped: ranks need two GPUs, nvidia-smi -L lists $gpus"
-			continue
+		else
+			check collectives --bin bin --out "$out/collectives" --limit "${LIMIT:-600}"
 		fi
-		"$python" test/gpu/collectives_check.py --bin bin --out "$out/collectives" --limit "${LIMIT:-600}" || failed=1
-		continue
-	fi
-	case $stage in
-	framework) "$python" test/gpu/memory_live_check.py bin "$out/framework" || failed=1 ;;
-	sensors) "$python" test/gpu/sensors_check.py --bin bin --out "$out/sensors" --limit "${LIMIT:-120}" || failed=1 ;;
-	requests) "$python" test/gpu/requests_check.py --bin bin || failed=1 ;;
+		;;
+	framework) check memory_live bin "$out/framework" ;;
+	sensors) check sensors --bin bin --out "$out/sensors" --limit "${LIMIT:-120}" ;;
+	requests) check requests --bin bin ;;
 	servers) "$python" test/gpu/server_cost.py --bin bin --limit "${LIMIT:-3600}" --out "$out" || failed=1 ;;
+	*)
+		[ -x build/gpu-workloads/plain ] || scripts/gpu-workloads.sh ||
+			say "the C++ workloads are not built: only PyTorch's are checked"
+		if [ "$stage" = memory ]; then
+			check memory --bin bin --out "$out" --attachments 60
+		else
+			check gpu --bin bin --out "$out" --stage "$stage" --limit "${LIMIT:-3600}"
+		fi
+		;;
 	esac
-	case $stage in framework | sensors | requests | servers) continue ;; esac
-	[ -x build/gpu-workloads/plain ] || scripts/gpu-workloads.sh || say "the C++ workloads are not built: only PyTorch's are checked"
-	if [ "$stage" = memory ]; then
-		"$python" test/gpu/memory_check.py --bin bin --out "$out" --attachments 60 || failed=1
-		continue
-	fi
-	"$python" test/gpu/gpu_check.py --bin bin --out "$out" --stage "$stage" --limit "${LIMIT:-3600}" || failed=1
 done
 exit "$failed"
