@@ -363,9 +363,8 @@ func TestKindsOffWhileThreadsAreInside(t *testing.T) {
 func TestWindowRefusedWhileThreadsAreInside(t *testing.T) {
 	const still = 2 * time.Second
 	set := keeping
-	set.options.Env = append(
-		slices.Clone(slow.Env), fmt.Sprintf("CUDASIM_CUPTI_WORK_NS=%d", still), "STARTER_LINGER=100",
-	)
+	set.options.Env = append(slices.Clone(slow.Env), fmt.Sprintf("CUDASIM_CUPTI_WORK_NS=%d", still),
+		"STARTER_LINGER=100")
 	// They sleep most of the time: a subscription waits until all of them are outside of the driver at once.
 	const calls = "repeat 100000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 5ms }"
 	p := play(t, set, plain, "thread 3 nowait { stream-new nonblocking; "+calls+" }; "+calls+"; wait")

@@ -155,13 +155,8 @@ func (p *player) proceed() {
 func starter(t testing.TB, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "starter.so")
-	cc := exec.Command(
-		"gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o",
-		path,
-		"testdata/starter.c",
-		"-ldl",
-		"-lpthread",
-	)
+	cc := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror",
+		"-o", path, "testdata/starter.c", "-ldl", "-lpthread")
 	if text, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("compile testdata/starter.c: %v\n%s", err, text)
 	}

@@ -250,12 +250,8 @@ func (t *queryTable) document() *document.Document {
 	}
 	d.AddTable("", table)
 	if t.more > 0 {
-		d.Add(
-			document.Paragraph(
-				fmt.Sprintf("%d more rows: --rows %d shows them, --csv and --json write all",
-					t.more, len(t.rows)+t.more),
-			),
-		)
+		d.Add(document.Paragraph(fmt.Sprintf("%d more rows: --rows %d shows them, --csv and --json write all",
+			t.more, len(t.rows)+t.more)))
 	}
 	return d
 }

@@ -124,15 +124,12 @@ func sensorTable(samples []recording.Sensor) *document.Table {
 				limits = append(limits, r.Name)
 			}
 		}
-		t.Row(
-			fmt.Sprintf("%d %s", s.GPU, format.Clean(s.Name)),
+		t.Row(fmt.Sprintf("%d %s", s.GPU, format.Clean(s.Name)),
 			reading(s.Power, fmt.Sprintf("%.0f W", float64(s.Power)/1000)),
 			reading(uint64(s.Temperature), fmt.Sprint(s.Temperature)),
-			reading(s.SMClock, fmt.Sprintf("%d MHz", s.SMClock)),
-			utilization(s),
+			reading(s.SMClock, fmt.Sprintf("%d MHz", s.SMClock)), utilization(s),
 			fmt.Sprintf("%s of %s", format.Size(s.MemoryUsed), format.Size(s.MemoryTotal)),
-			strings.Join(limits, ", "),
-		)
+			strings.Join(limits, ", "))
 	}
 	return t
 }
@@ -286,15 +283,8 @@ func agentTable(agents []recording.AgentStatus) *document.Table {
 	}}
 	for i := range agents {
 		a := &agents[i]
-		t.Row(
-			strconv.FormatUint(uint64(a.PID), 10),
-			a.State,
-			format.Count(a.Kernels),
-			format.Count(a.Windows),
-			format.Count(a.Dropped),
-			format.Span(a.Stopped),
-			format.Clean(a.CUPTI),
-		)
+		t.Row(strconv.FormatUint(uint64(a.PID), 10), a.State, format.Count(a.Kernels),
+			format.Count(a.Windows), format.Count(a.Dropped), format.Span(a.Stopped), format.Clean(a.CUPTI))
 	}
 	return t
 }

@@ -85,16 +85,10 @@ func targetTable(targets []api.Target) *document.Table {
 		for title, text := range row {
 			used[title] = used[title] || text != ""
 		}
-		t.Row(
-			strconv.FormatUint(uint64(target.PID), 10),
-			format.Clean(target.Comm),
-			state,
-			row["Roles"], row["GPUs"], row["Pod"], row["Container"], row["Image"],
-			seconds(target.Watched),
-			format.Count(len(target.Processes)),
-			strconv.FormatUint(uint64(target.UID), 10),
-			format.Shorten(command(target.Cmdline, target.Comm), 48),
-		)
+		t.Row(strconv.FormatUint(uint64(target.PID), 10), format.Clean(target.Comm), state, row["Roles"],
+			row["GPUs"], row["Pod"], row["Container"], row["Image"], seconds(target.Watched),
+			format.Count(len(target.Processes)), strconv.FormatUint(uint64(target.UID), 10),
+			format.Shorten(command(target.Cmdline, target.Comm), 48))
 	}
 	for _, title := range []string{"Roles", "GPUs", "Pod", "Container", "Image"} {
 		if !used[title] {

@@ -516,8 +516,7 @@ func (m *topModel) foot() string {
 	}
 	return m.paint("7", m.cut(
 		fmt.Sprintf("Enter open  F4 filter  F6 order: %s  I invert  Z pause  F1 help  F10 quit",
-			orderNames[m.order]),
-	))
+			orderNames[m.order])))
 }
 
 func (m *topModel) cut(s string) string {

@@ -302,11 +302,9 @@ func BenchmarkDecode(b *testing.B) {
 // TestUnreadCopyHasNoDirection holds that a copy whose arguments were not read is none from host to host, which is kind
 // 0.
 func TestUnreadCopyHasNoDirection(t *testing.T) {
-	d := NewDecoder(
-		[]recording.Function{
-			{Name: "cudaMemcpyAsync", Base: "cudaMemcpyAsync", Library: "runtime", Group: "copy", Timed: true},
-		},
-	)
+	d := NewDecoder([]recording.Function{
+		{Name: "cudaMemcpyAsync", Base: "cudaMemcpyAsync", Library: "runtime", Group: "copy", Timed: true},
+	})
 	read := event.Event{Kind: event.Call, Flags: event.Timed, Args: [4]uint64{1, 2, 3}}
 	if c := d.Decode(&read); c.Direction != H2H {
 		t.Errorf("kind 0 is %s", c.Direction)

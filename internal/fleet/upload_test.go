@@ -136,8 +136,7 @@ func TestUploadThroughFaults(t *testing.T) {
 	var said bytes.Buffer
 	log := zap.New(
 		zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&said),
-			zap.DebugLevel),
-	)
+			zap.DebugLevel))
 	u, kept := s.uploader(dir, log)
 	calls := map[string]int{}
 	for i := range 4 {

@@ -300,10 +300,9 @@ func TestHostileFolders(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return os.WriteFile(
-				manifest, bytes.ReplaceAll(data, []byte("kernels/000001.parquet"), []byte("kernels/0*0001.parquet")),
-				0o600,
-			)
+			return os.WriteFile(manifest,
+				bytes.ReplaceAll(data, []byte("kernels/000001.parquet"), []byte("kernels/0*0001.parquet")),
+				0o600)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,17 +42,15 @@ func sample() *recording.Recording {
 	launch := b.Function(recording.Function{Name: "cuLaunchKernel", Library: "driver", Group: "launch"})
 	sync := b.Function(recording.Function{Name: "cuCtxSynchronize", Library: "driver", Group: "sync", Timed: true})
 	b.Thread(recordtest.PID, 1240, "worker, \"one\"")
-	b.Library(
-		recording.Library{
-			PID:    recordtest.PID,
-			Path:   "/usr/lib/libcuda.so.1",
-			Kind:   "driver",
-			Found:  2,
-			Points: 2,
-			Cheap:  2,
-			Mode:   "session",
-		},
-	)
+	b.Library(recording.Library{
+		PID:    recordtest.PID,
+		Path:   "/usr/lib/libcuda.so.1",
+		Kind:   "driver",
+		Found:  2,
+		Points: 2,
+		Cheap:  2,
+		Mode:   "session",
+	})
 	b.Loss(loss.Loss{Reason: loss.RingFull, Count: 3, CPU: loss.CPUOf(1), Where: "cpu 1"})
 	for i := range uint64(10) {
 		b.Call(recordtest.PID, launch, 1_000_000_000+i*1000, 1, 2, 3, 4)

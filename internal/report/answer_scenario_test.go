@@ -40,30 +40,24 @@ func sampledProgram(c timelinetest.Config) *sampled {
 		recording.Source{Name: "scheduling", State: "running"})
 	for i := range uint32(4) {
 		s.Thread(recordtest.PID, pool+i, "pt_pool")
-		s.Off(
-			recordtest.Off{
-				TID:   pool + i,
-				TS:    calltest.Start - 900*ms,
-				Dur:   s.Config.Length + 900*ms,
-				Call:  sysFutex,
-				Arg:   0x7f00_1000 + uint64(i),
-				Flags: event.Open,
-			},
-		)
+		s.Off(recordtest.Off{
+			TID:   pool + i,
+			TS:    calltest.Start - 900*ms,
+			Dur:   s.Config.Length + 900*ms,
+			Call:  sysFutex,
+			Arg:   0x7f00_1000 + uint64(i),
+			Flags: event.Open,
+		})
 	}
 	for i := range uint64(2) {
 		s.Meta.Pressure = append(s.Meta.Pressure,
 			recording.Pressure{TS: calltest.Start + i*s.Config.Length, GPUNode: -1})
 	}
 	s.Runs(leader, calltest.Start)
-	s.launch = s.Stack(
-		native("cuLaunchKernel", "libcuda.so.1"),
-		native("cudaLaunchKernel", "libcudart.so.13"),
-		native("at::native::add_kernel", "libtorch_cuda.so"),
-		python("forward", torch+"nn/modules/linear.py", 114),
-		infer(31),
-		python("<module>", "/app/infer.py", 60),
-	)
+	s.launch = s.Stack(native("cuLaunchKernel", "libcuda.so.1"),
+		native("cudaLaunchKernel", "libcudart.so.13"), native("at::native::add_kernel", "libtorch_cuda.so"),
+		python("forward", torch+"nn/modules/linear.py", 114), infer(31),
+		python("<module>", "/app/infer.py", 60))
 	s.st, s.leader = s.Stream(0, 7), s.Spawn(leader)
 	return s
 }
@@ -160,32 +154,28 @@ func workerWait() *recording.Recording {
 	item := p.item()
 	for range 40 {
 		p.leader.Then(func(t *timelinetest.Thread) {
-			p.Off(
-				recordtest.Off{
-					TID:     leader,
-					TS:      t.Now,
-					Dur:     30 * ms,
-					Blocked: 30*ms - 50*us,
-					Call:    sysRead,
-					By:      [2]uint32{recordtest.PID, worker},
-					Arg:     7,
-					Inode:   123,
-					Type:    1,
-					Stack:   get,
-				},
-			)
+			p.Off(recordtest.Off{
+				TID:     leader,
+				TS:      t.Now,
+				Dur:     30 * ms,
+				Blocked: 30*ms - 50*us,
+				Call:    sysRead,
+				By:      [2]uint32{recordtest.PID, worker},
+				Arg:     7,
+				Inode:   123,
+				Type:    1,
+				Stack:   get,
+			})
 			p.samples(worker, t.Now, t.Now+30*ms, tokenize)
-			p.Off(
-				recordtest.Off{
-					TID:     worker,
-					TS:      t.Now + 30*ms,
-					Dur:     5 * ms,
-					Blocked: 5*ms - 20*us,
-					Call:    sysFutex,
-					By:      [2]uint32{recordtest.PID, leader},
-					Arg:     0x7f00_2000,
-				},
-			)
+			p.Off(recordtest.Off{
+				TID:     worker,
+				TS:      t.Now + 30*ms,
+				Dur:     5 * ms,
+				Blocked: 5*ms - 20*us,
+				Call:    sysFutex,
+				By:      [2]uint32{recordtest.PID, leader},
+				Arg:     0x7f00_2000,
+			})
 			t.Pause(30 * ms)
 			p.burst(t, timelinetest.Layers(24))
 			p.sync(t, item)
@@ -203,20 +193,18 @@ func idleServer() *recording.Recording {
 	item := p.item()
 	for range 8 {
 		p.leader.Then(func(t *timelinetest.Thread) {
-			p.Off(
-				recordtest.Off{
-					TID:     leader,
-					TS:      t.Now,
-					Dur:     240 * ms,
-					Blocked: 240*ms - 20*us,
-					Call:    sysEpollWait,
-					Flags:   event.FromIRQ,
-					Arg:     5,
-					Inode:   55,
-					Type:    12,
-					Stack:   wait,
-				},
-			)
+			p.Off(recordtest.Off{
+				TID:     leader,
+				TS:      t.Now,
+				Dur:     240 * ms,
+				Blocked: 240*ms - 20*us,
+				Call:    sysEpollWait,
+				Flags:   event.FromIRQ,
+				Arg:     5,
+				Inode:   55,
+				Type:    12,
+				Stack:   wait,
+			})
 			t.Pause(240 * ms)
 			for range 5 {
 				p.burst(t, timelinetest.Layers(24))
@@ -311,20 +299,18 @@ func cpuOnly() *recording.Recording {
 		at := calltest.Start + i*100*ms
 		b.Samples(leader, at, at+60*ms, 6, tokenize, event.Whole)
 		b.Samples(leader, at+60*ms, at+90*ms, 3, matmul, event.Whole)
-		b.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      at + 90*ms,
-				Dur:     10 * ms,
-				Blocked: 10*ms - 20*us,
-				Call:    sysRead,
-				Flags:   event.Uninterruptible | event.FromIRQ,
-				Arg:     4,
-				Inode:   777,
-				Type:    8,
-				Stack:   load,
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:     leader,
+			TS:      at + 90*ms,
+			Dur:     10 * ms,
+			Blocked: 10*ms - 20*us,
+			Call:    sysRead,
+			Flags:   event.Uninterruptible | event.FromIRQ,
+			Arg:     4,
+			Inode:   777,
+			Type:    8,
+			Stack:   load,
+		})
 	}
 	return b.Recording()
 }

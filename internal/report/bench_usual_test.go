@@ -35,30 +35,26 @@ func thirtySeconds() *recording.Recording {
 			t.Copy(p.st, 4096, timelinetest.Pinned, 6*us)
 			p.burst(t, timelinetest.Layers(16))
 			p.sync(t, item)
-			p.Off(
-				recordtest.Off{
-					TID:     worker,
-					TS:      at,
-					Dur:     ms,
-					Blocked: ms - 20*us,
-					Call:    sysFutex,
-					By:      [2]uint32{recordtest.PID, leader},
-					Arg:     0x7f00_2000,
-				},
-			)
+			p.Off(recordtest.Off{
+				TID:     worker,
+				TS:      at,
+				Dur:     ms,
+				Blocked: ms - 20*us,
+				Call:    sysFutex,
+				By:      [2]uint32{recordtest.PID, leader},
+				Arg:     0x7f00_2000,
+			})
 			p.samples(worker, at+ms, t.Now, tokenize)
-			p.Off(
-				recordtest.Off{
-					TID:     leader,
-					TS:      t.Now,
-					Dur:     300 * us,
-					Blocked: 290 * us,
-					Call:    sysFutex,
-					By:      [2]uint32{recordtest.PID, worker},
-					Arg:     0x7f00_3000,
-					Flags:   event.Timed,
-				},
-			)
+			p.Off(recordtest.Off{
+				TID:     leader,
+				TS:      t.Now,
+				Dur:     300 * us,
+				Blocked: 290 * us,
+				Call:    sysFutex,
+				By:      [2]uint32{recordtest.PID, worker},
+				Arg:     0x7f00_3000,
+				Flags:   event.Timed,
+			})
 			t.Pause(300 * us)
 		})
 	}

@@ -58,16 +58,8 @@ func stateTable(m *Model, rows int, ascii bool) *document.Table {
 		polling = polling || strings.Contains(bar, draw.polling)
 		runnable = runnable || strings.Contains(bar, draw.runnable)
 		absent = absent || strings.Contains(bar, draw.absent)
-		t.Row(
-			threadName(th.Name, th.TID),
-			id(th.TID),
-			id(th.PID),
-			bar,
-			ofWindow(m, th.Running),
-			ofWindow(m, th.Runnable),
-			ofWindow(m, th.Blocked),
-			mostly(&th),
-		)
+		t.Row(threadName(th.Name, th.TID), id(th.TID), id(th.PID), bar, ofWindow(m, th.Running),
+			ofWindow(m, th.Runnable), ofWindow(m, th.Blocked), mostly(&th))
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")

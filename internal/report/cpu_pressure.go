@@ -88,9 +88,7 @@ func takersText(p *cpu.Pressure) string {
 	if p.OwnCount > 0 {
 		parts = append(parts, fmt.Sprintf(
 			"and InferScope itself (%s, %s, %s of the time that the threads could run)",
-			format.Span(
-				p.OwnTime,
-			),
+			format.Span(p.OwnTime),
 			format.Plural(p.OwnCount, "time", "times"),
 			format.Percent(float64(p.OwnTime)/float64(max(1, p.Ran+p.Runnable))),
 		))

@@ -40,16 +40,14 @@ func watched() *calltest.Builder {
 		recording.Source{Name: "scheduling", State: "running"})
 	for i := range uint32(6) {
 		b.Thread(recordtest.PID, pool+i, "pt_pool")
-		b.Off(
-			recordtest.Off{
-				TID:   pool + i,
-				TS:    calltest.Start - 900*ms,
-				Dur:   s + 900*ms,
-				Call:  sysFutex,
-				Arg:   0x7f00_1000 + uint64(i),
-				Flags: event.Open,
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:   pool + i,
+			TS:    calltest.Start - 900*ms,
+			Dur:   s + 900*ms,
+			Call:  sysFutex,
+			Arg:   0x7f00_1000 + uint64(i),
+			Flags: event.Open,
+		})
 	}
 	for i := range uint64(2) {
 		b.Meta.Pressure = append(b.Meta.Pressure, recording.Pressure{TS: calltest.Start + i*s, GPUNode: -1})
@@ -103,17 +101,15 @@ func gpuWait() *calltest.Builder {
 		start := uint64(calltest.Start + at)
 		b.Samples(leader, start, start+5*ms, 1, []uint64{forward, launch}[token%2], event.Whole)
 		b.Samples(leader, start+5*ms, start+17*ms, 1, poll, event.StackOrigin(token%10/9)) // one in ten is spliced
-		b.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      start + 17*ms,
-				Dur:     2 * ms,
-				Blocked: 2*ms - 20*us,
-				Call:    sysPoll,
-				Flags:   event.FromIRQ,
-				Stack:   sleep,
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:     leader,
+			TS:      start + 17*ms,
+			Dur:     2 * ms,
+			Blocked: 2*ms - 20*us,
+			Call:    sysPoll,
+			Flags:   event.FromIRQ,
+			Stack:   sleep,
+		})
 	}
 	return b
 }
@@ -139,17 +135,15 @@ func starvedLoader() *calltest.Builder {
 		})
 		b.Samples(worker, start, start+80*ms, 8, tokenize, event.Whole)
 		b.Samples(worker, start+80*ms, start+90*ms, 1, dumps, event.Whole)
-		b.Off(
-			recordtest.Off{
-				TID:     worker,
-				TS:      start + 91*ms,
-				Dur:     9 * ms,
-				Blocked: 9 * ms,
-				Call:    sysFutex,
-				By:      [2]uint32{recordtest.PID, leader},
-				Arg:     0x7f00_2000,
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:     worker,
+			TS:      start + 91*ms,
+			Dur:     9 * ms,
+			Blocked: 9 * ms,
+			Call:    sysFutex,
+			By:      [2]uint32{recordtest.PID, leader},
+			Arg:     0x7f00_2000,
+		})
 		b.Samples(leader, start+90*ms, start+100*ms, 1, compute, event.Whole)
 		b.Launch("cuLaunchKernel", at+92_000_000, 0x10, 0, [3]uint32{8, 1, 1}, [3]uint32{64, 1, 1}, 0)
 		b.Do("cudaStreamSynchronize", at+95_000_000, 2*ms, 0)
@@ -177,31 +171,27 @@ func gilFight() *calltest.Builder {
 	mine, other := take(infer(36)), take(python("encode", "/app/metrics.py", 77))
 	for i := range uint64(100) {
 		start := calltest.Start + i*10*ms
-		b.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      start,
-				Dur:     5 * ms,
-				Blocked: 5*ms - 10*us,
-				Call:    sysFutex,
-				Arg:     0x5590_0010,
-				By:      [2]uint32{recordtest.PID, worker},
-				Stack:   mine * (1 - i%2),
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:     leader,
+			TS:      start,
+			Dur:     5 * ms,
+			Blocked: 5*ms - 10*us,
+			Call:    sysFutex,
+			Arg:     0x5590_0010,
+			By:      [2]uint32{recordtest.PID, worker},
+			Stack:   mine * (1 - i%2),
+		})
 		b.Sample(worker, start+2*ms, encode, event.Whole)
-		b.Off(
-			recordtest.Off{
-				TID:     worker,
-				TS:      start + 5*ms,
-				Dur:     5 * ms,
-				Blocked: 5*ms - 10*us,
-				Call:    sysFutex,
-				Arg:     0x5590_0014,
-				By:      [2]uint32{recordtest.PID, leader},
-				Stack:   other * (1 - i%2),
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:     worker,
+			TS:      start + 5*ms,
+			Dur:     5 * ms,
+			Blocked: 5*ms - 10*us,
+			Call:    sysFutex,
+			Arg:     0x5590_0014,
+			By:      [2]uint32{recordtest.PID, leader},
+			Stack:   other * (1 - i%2),
+		})
 		b.Sample(leader, start+7*ms, step, event.Spliced)
 		b.Launch("cuLaunchKernel", int64(i)*10_000_000+8_000_000, 0x10, 0, [3]uint32{8, 1, 1}, [3]uint32{64, 1, 1}, 0)
 	}
@@ -224,17 +214,15 @@ func throttled() *calltest.Builder {
 			recordtest.Off{TID: leader, TS: start + 40*ms, Dur: 40 * ms, Call: event.NoSyscall, Flags: event.Preempted},
 		)
 		b.Samples(leader, start+80*ms, start+90*ms, 1, work, event.Leaf)
-		b.Off(
-			recordtest.Off{
-				TID:   leader,
-				TS:    start + 90*ms,
-				Dur:   10 * ms,
-				Call:  event.NoSyscall,
-				Flags: event.Preempted,
-				By:    [2]uint32{99, 99},
-				CPUs:  [2]uint16{0, 1},
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:   leader,
+			TS:    start + 90*ms,
+			Dur:   10 * ms,
+			Call:  event.NoSyscall,
+			Flags: event.Preempted,
+			By:    [2]uint32{99, 99},
+			CPUs:  [2]uint16{0, 1},
+		})
 		b.Launch("cuLaunchKernel", int64(i)*100_000_000, 0x10, 0, [3]uint32{8, 1, 1}, [3]uint32{64, 1, 1}, 0)
 	}
 	return b
@@ -274,16 +262,14 @@ func allFine() *calltest.Builder {
 	work := b.Stack(native("at::native::gelu", "libtorch_cpu.so"),
 		python("forward", torch+"nn/modules/activation.py", 9), infer(31))
 	b.Samples(leader, calltest.Start, calltest.Start+s, 99, work, event.Whole)
-	b.Off(
-		recordtest.Off{
-			TID:     leader,
-			TS:      calltest.Start + 500*ms,
-			Dur:     us,
-			Blocked: us,
-			Call:    sysSleep,
-			Flags:   event.FromIRQ,
-		},
-	)
+	b.Off(recordtest.Off{
+		TID:     leader,
+		TS:      calltest.Start + 500*ms,
+		Dur:     us,
+		Blocked: us,
+		Call:    sysSleep,
+		Flags:   event.FromIRQ,
+	})
 	for i := range int64(100) {
 		b.Launch("cuLaunchKernel", i*10_000_000, 0x10, 0, [3]uint32{8, 1, 1}, [3]uint32{64, 1, 1}, 0)
 	}
@@ -300,15 +286,13 @@ func noCUDA() *calltest.Builder {
 		python("make_cubin", "/usr/lib/python3/dist-packages/triton/compiler/compiler.py", 300),
 		python("warm_up", "/app/infer.py", 5))
 	b.Samples(leader, calltest.Start, calltest.Start+s, 99, compile, event.Whole)
-	b.Off(
-		recordtest.Off{
-			TID:   leader,
-			TS:    calltest.Start + 900*ms,
-			Dur:   100 * ms,
-			Call:  sysIoctl,
-			Arg:   9,
-			Flags: event.Open,
-		},
-	)
+	b.Off(recordtest.Off{
+		TID:   leader,
+		TS:    calltest.Start + 900*ms,
+		Dur:   100 * ms,
+		Call:  sysIoctl,
+		Arg:   9,
+		Flags: event.Open,
+	})
 	return b
 }

@@ -82,9 +82,7 @@ func nextText(m *Model, t *diagnose.Together) string {
 	if row, _, ok := cause.ByKey(title); ok {
 		title = row.Title + " (" + row.Key + ")"
 	}
-	return fmt.Sprintf(
-		"Once finding 1 is fixed%s, the next limit is not a finding yet: %s.", at, title,
-	)
+	return fmt.Sprintf("Once finding 1 is fixed%s, the next limit is not a finding yet: %s.", at, title)
 }
 
 // gainedText is a gain in brackets; "" where none is predicted.

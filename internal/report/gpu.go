@@ -209,9 +209,7 @@ func gpuFacts(m *Model) document.Facts {
 	if g.Kernels.Tiny > 0 {
 		f.Add("Tiny kernels", fmt.Sprintf(
 			"%s of the kernels are shorter than %s; they are %s of the kernels' time",
-			format.Percent(
-				part(g.Kernels.Tiny, g.Kernels.Count),
-			),
+			format.Percent(part(g.Kernels.Tiny, g.Kernels.Count)),
 			format.Span(gpu.TinyBelow),
 			format.Percent(part(g.Kernels.TinyTime, g.Kernels.Time)),
 		))

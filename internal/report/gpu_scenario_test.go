@@ -121,16 +121,14 @@ func gpuTwoProcesses() *recording.Recording {
 	const other = 2001
 	s := gpuGraphs(timelinetest.Config{Agent: true})
 	libraries(s.Builder, other)
-	s.Process(
-		recording.Process{
-			PID:     other,
-			Parent:  recordtest.PID,
-			Comm:    "worker",
-			Cmdline: "worker 1",
-			Born:    50_000_000,
-			Probed:  90_000_000,
-		},
-	)
+	s.Process(recording.Process{
+		PID:     other,
+		Parent:  recordtest.PID,
+		Comm:    "worker",
+		Cmdline: "worker 1",
+		Born:    50_000_000,
+		Probed:  90_000_000,
+	})
 	g := s.Meta.GPU
 	g.Agents = append(g.Agents, recording.Agent{
 		PID:     other,
@@ -144,40 +142,34 @@ func gpuTwoProcesses() *recording.Recording {
 	g.Ranges = []string{"prefill", "decode"}
 	for i := range uint64(40) {
 		at := calltest.Start + 50*ms + i*2*ms
-		s.Event(
-			event.Event{
-				TS:    at,
-				Dur:   500 * us,
-				PID:   other,
-				TID:   20,
-				Func:  1<<8 | uint16(i%2),
-				Kind:  event.Kernel,
-				Flags: event.Timed,
-				Args:  [4]uint64{i, 0, 1 | 1<<32 | 1<<48, 64 | 1<<11 | 1<<22},
-			},
-		)
-		s.Event(
-			event.Event{
-				TS:    at,
-				Dur:   ms,
-				PID:   other,
-				TID:   other,
-				Kind:  event.Range,
-				Flags: event.Timed,
-				Ret:   int32(1 + i%2),
-			},
-		)
-	}
-	s.Event(
-		event.Event{
-			TS:    calltest.Start + 60*ms,
-			Dur:   2 * ms,
+		s.Event(event.Event{
+			TS:    at,
+			Dur:   500 * us,
 			PID:   other,
-			Kind:  event.Overhead,
+			TID:   20,
+			Func:  1<<8 | uint16(i%2),
+			Kind:  event.Kernel,
 			Flags: event.Timed,
-			Ret:   1,
-		},
-	)
+			Args:  [4]uint64{i, 0, 1 | 1<<32 | 1<<48, 64 | 1<<11 | 1<<22},
+		})
+		s.Event(event.Event{
+			TS:    at,
+			Dur:   ms,
+			PID:   other,
+			TID:   other,
+			Kind:  event.Range,
+			Flags: event.Timed,
+			Ret:   int32(1 + i%2),
+		})
+	}
+	s.Event(event.Event{
+		TS:    calltest.Start + 60*ms,
+		Dur:   2 * ms,
+		PID:   other,
+		Kind:  event.Overhead,
+		Flags: event.Timed,
+		Ret:   1,
+	})
 	rec := s.Run()
 	rec.Meta.GPU.Windows = append(rec.Meta.GPU.Windows, recording.GPUWindow{
 		PID:      other,

@@ -28,35 +28,16 @@ func deviceTable(m *Model) *document.Table {
 	for i := range m.GPU.Devices {
 		d := &m.GPU.Devices[i]
 		lost = lost || d.Busy.Coverage.Dropped > 0
-		t.Row(
-			deviceName(d),
-			id(d.PID),
-			busyShare(&d.Busy),
-			ofBusy(&d.Busy, d.Busy.Kernels),
-			ofBusy(&d.Busy, d.Busy.Copies),
-			ofBusy(&d.Busy, d.Busy.Sets),
-			fmt.Sprintf("%.2f", d.Concurrency),
-			format.Count(d.Streams),
-			format.Count(d.Gaps.Count),
-			format.Span(d.Gaps.Longest),
-			format.Span(d.Busy.Coverage.Time),
-		)
+		t.Row(deviceName(d), id(d.PID), busyShare(&d.Busy), ofBusy(&d.Busy, d.Busy.Kernels),
+			ofBusy(&d.Busy, d.Busy.Copies), ofBusy(&d.Busy, d.Busy.Sets), fmt.Sprintf("%.2f", d.Concurrency),
+			format.Count(d.Streams), format.Count(d.Gaps.Count), format.Span(d.Gaps.Longest),
+			format.Span(d.Busy.Coverage.Time))
 		for j := range d.Parts {
 			p := &d.Parts[j]
 			split = true
-			t.Row(
-				"  by process",
-				id(p.PID),
-				busyShare(&p.Busy),
-				ofBusy(&p.Busy, p.Busy.Kernels),
-				ofBusy(&p.Busy, p.Busy.Copies),
-				ofBusy(&p.Busy, p.Busy.Sets),
-				format.Nothing,
-				format.Nothing,
-				format.Nothing,
-				format.Nothing,
-				format.Span(p.Busy.Coverage.Time),
-			)
+			t.Row("  by process", id(p.PID), busyShare(&p.Busy), ofBusy(&p.Busy, p.Busy.Kernels),
+				ofBusy(&p.Busy, p.Busy.Copies), ofBusy(&p.Busy, p.Busy.Sets), format.Nothing, format.Nothing,
+				format.Nothing, format.Nothing, format.Span(p.Busy.Coverage.Time))
 		}
 	}
 	if !severalProcesses(m) && !split {
@@ -118,19 +99,9 @@ func kernelTable(m *Model, rows int) *document.Table {
 	k := &m.GPU.Kernels
 	for i := range k.Rows[:min(len(k.Rows), rows)] {
 		r := &k.Rows[i]
-		t.Row(
-			kernelName(r),
-			format.Count(r.Count),
-			format.Span(r.Time),
-			format.Percent(r.Share),
-			format.Span(r.Mean),
-			format.Span(r.Min),
-			format.Span(r.Max),
-			usual(r, r.Grid),
-			usual(r, r.Block),
-			format.Count(r.Registers),
-			launcher(r),
-		)
+		t.Row(kernelName(r), format.Count(r.Count), format.Span(r.Time), format.Percent(r.Share),
+			format.Span(r.Mean), format.Span(r.Min), format.Span(r.Max), usual(r, r.Grid), usual(r, r.Block),
+			format.Count(r.Registers), launcher(r))
 	}
 	t.Note = joinNotes(leftKernels(k, min(len(k.Rows), rows)), rests(&k.Coverage))
 	return t
@@ -307,9 +278,8 @@ func topologyTable(m *Model) *document.Table {
 			listed = true
 		}
 		if !listed {
-			t.Row(
-				fmt.Sprint(g.ID), g.Bus, node, format.Nothing, format.Nothing, format.Nothing, format.Nothing,
-			)
+			t.Row(fmt.Sprint(g.ID), g.Bus, node, format.Nothing,
+				format.Nothing, format.Nothing, format.Nothing)
 		}
 	}
 	t.Note = fmt.Sprintf("The host has %s with CPUs.", format.Plural(s.Nodes, "NUMA node", "NUMA nodes"))
@@ -344,16 +314,8 @@ func gpuStreamTable(m *Model, rows int) *document.Table {
 	list := m.GPU.Streams
 	for i := range list[:min(len(list), rows)] {
 		s := &list[i]
-		t.Row(
-			id(s.ID),
-			id(s.PID),
-			fmt.Sprint(s.Device),
-			format.Percent(s.Share),
-			format.Percent(s.OfBusy),
-			format.Count(s.Kernels),
-			format.Count(s.Copies),
-			format.Count(s.Sets),
-		)
+		t.Row(id(s.ID), id(s.PID), fmt.Sprint(s.Device), format.Percent(s.Share), format.Percent(s.OfBusy),
+			format.Count(s.Kernels), format.Count(s.Copies), format.Count(s.Sets))
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")

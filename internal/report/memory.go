@@ -62,12 +62,10 @@ func MemoryDocument(m *Model) *document.Document {
 	d.AddTable("Memory of the driver's own calls", memoryTable(&m.Summary.Memory))
 	for _, doubt := range m.Doubts {
 		if strings.HasPrefix(string(doubt.Reason), "memory_") {
-			d.Add(
-				document.Notice{
-					Mark: string(doubt.Severity),
-					Text: format.CleanText(doubt.Means + ". " + strings.Join(doubt.Details, "; ")),
-				},
-			)
+			d.Add(document.Notice{
+				Mark: string(doubt.Severity),
+				Text: format.CleanText(doubt.Means + ". " + strings.Join(doubt.Details, "; ")),
+			})
 		}
 	}
 	return d
@@ -240,17 +238,8 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 		if s.Life > 0 {
 			life = format.Span(s.Life)
 		}
-		t.Row(
-			format.Clean(s.Name),
-			format.Size(s.Live),
-			limits(s.Low, s.High),
-			format.Count(s.Blocks),
-			format.Size(s.AtPeak),
-			format.Size(s.Bytes),
-			format.Count(s.Count),
-			life,
-			string(s.Kind),
-		)
+		t.Row(format.Clean(s.Name), format.Size(s.Live), limits(s.Low, s.High), format.Count(s.Blocks),
+			format.Size(s.AtPeak), format.Size(s.Bytes), format.Count(s.Count), life, string(s.Kind))
 	}
 	if len(t.Rows) > 0 {
 		t.Note = joinNotes(

@@ -31,12 +31,9 @@ func requestText(s *requests.Summary) string {
 	if q := s.Latency; q != nil {
 		parts = append(parts, "end to end "+quantileText(q))
 	}
-	return fmt.Sprintf(
-		"%s (%s): %s",
-		format.Plural(s.Ended, "request", "requests"),
-		format.Rate(s.PerSec),
-		orNothing(strings.Join(parts, "; ")),
-	)
+	return fmt.Sprintf("%s (%s): %s",
+		format.Plural(s.Ended, "request", "requests"), format.Rate(s.PerSec),
+		orNothing(strings.Join(parts, "; ")))
 }
 
 func orNothing(text string) string {
@@ -73,36 +70,24 @@ func requestFacts(s *requests.Summary, window uint64) document.Facts {
 	var f document.Facts
 	f.Add("Requests", countText(s))
 	if float64(s.Watched) < (1-notedPause)*float64(window) {
-		f.Add("Watched", fmt.Sprintf(
-			"for %s of the %s: rates and requests at a time refer to that time",
-			format.Span(s.Watched), format.Span(window),
-		))
+		f.Add("Watched", fmt.Sprintf("for %s of the %s: rates and requests at a time refer to that time",
+			format.Span(s.Watched), format.Span(window)))
 	}
 	for _, q := range []struct {
 		label string
 		of    *requests.Quantiles
 	}{{"Time to first token", s.TTFT}, {"Time per output token", s.TPOT}, {"End to end", s.Latency}} {
 		if q.of != nil {
-			f.Add(
-				q.label,
-				fmt.Sprintf(
-					"p50 %s, p90 %s, p99 %s, longest %s (%s)",
-					format.Span(q.of.P50),
-					format.Span(q.of.P90),
-					format.Span(q.of.P99),
-					format.Span(q.of.Max),
-					format.Plural(q.of.Count, "request", "requests"),
-				),
-			)
+			f.Add(q.label, fmt.Sprintf("p50 %s, p90 %s, p99 %s, longest %s (%s)",
+				format.Span(q.of.P50), format.Span(q.of.P90), format.Span(q.of.P99),
+				format.Span(q.of.Max), format.Plural(q.of.Count, "request", "requests")))
 		}
 	}
 	f.Add("Throughput", throughputText(s))
 	f.Add("At a time", fmt.Sprintf("%.1f on average, %d at most", s.MeanConcurrency, s.MaxConcurrency))
 	if s.Content > 0 {
-		f.Add("Content", fmt.Sprintf(
-			"the recording holds prompts and answers of %s (--capture-content)",
-			format.Plural(s.Content, "request", "requests"),
-		))
+		f.Add("Content", fmt.Sprintf("the recording holds prompts and answers of %s (--capture-content)",
+			format.Plural(s.Content, "request", "requests")))
 	}
 	addEngineFacts(&f, s)
 	if g := s.Goodput; g != nil {
@@ -169,14 +154,9 @@ func goodputText(g *requests.Goodput) string {
 	if g.Of > 0 {
 		share = float64(g.Met) / float64(g.Of)
 	}
-	return fmt.Sprintf(
-		"%s of %s (%s), %s, kept to the objective: %s",
-		format.Count(g.Met),
-		format.Count(g.Of),
-		format.Percent(share),
-		format.Rate(g.PerSec),
-		strings.Join(limits, ", "),
-	)
+	return fmt.Sprintf("%s of %s (%s), %s, kept to the objective: %s",
+		format.Count(g.Met), format.Count(g.Of), format.Percent(share), format.Rate(g.PerSec),
+		strings.Join(limits, ", "))
 }
 
 // stallText reports how much of the streams' time went into gaps that are much longer than usual.
@@ -260,11 +240,7 @@ func tailTable(tail *requests.Tail) *document.Table {
 	t.Note = fmt.Sprintf(
 		"Of %s that were streamed. The slow one has %s output tokens, the usual one %s; %d and %d others were in "+
 			"progress when they arrived.",
-		format.Plural(
-			tail.Of,
-			"request",
-			"requests",
-		),
+		format.Plural(tail.Of, "request", "requests"),
 		format.Count(slow.OutputTokens),
 		format.Count(usual.OutputTokens),
 		slow.Ahead,
@@ -297,19 +273,9 @@ func slowTable(s *requests.Summary, rows int) *document.Table {
 		if r.GPUFirst != nil && r.GPUDecode != nil {
 			worked, gpu = format.Span(*r.GPUFirst+*r.GPUDecode), true
 		}
-		t.Row(
-			format.Span(r.Latency),
-			orDash(r.TTFT),
-			orDash(r.TPOT),
-			orDash(r.LongestGap),
-			tokens(r.InputTokens),
-			outTokens(r),
-			format.Count(r.Ahead),
-			worked,
-			resultText(r),
-			format.Clean(r.Route),
-			format.Clean(r.ID),
-		)
+		t.Row(format.Span(r.Latency), orDash(r.TTFT), orDash(r.TPOT), orDash(r.LongestGap),
+			tokens(r.InputTokens), outTokens(r), format.Count(r.Ahead), worked, resultText(r),
+			format.Clean(r.Route), format.Clean(r.ID))
 	}
 	if !gpu {
 		t.Drop("GPU")

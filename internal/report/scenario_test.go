@@ -103,23 +103,19 @@ func noCalls() *calltest.Builder { return libraries(calltest.New(), recordtest.P
 
 func unprobed() *calltest.Builder {
 	b := calltest.New()
-	b.Library(
-		recording.Library{
-			PID:   recordtest.PID,
-			Path:  "/opt/app/libcuda.so.1",
-			Inode: 3,
-			Kind:  "driver",
-			Error: "section header table ends at 9,000,000 of 4,096 bytes",
-		},
-	)
-	b.Loss(
-		loss.Loss{
-			Reason: loss.LibraryRefused,
-			Count:  1,
-			Where:  "/opt/app/libcuda.so.1",
-			Detail: "section header table ends at 9,000,000 of 4,096 bytes",
-		},
-	)
+	b.Library(recording.Library{
+		PID:   recordtest.PID,
+		Path:  "/opt/app/libcuda.so.1",
+		Inode: 3,
+		Kind:  "driver",
+		Error: "section header table ends at 9,000,000 of 4,096 bytes",
+	})
+	b.Loss(loss.Loss{
+		Reason: loss.LibraryRefused,
+		Count:  1,
+		Where:  "/opt/app/libcuda.so.1",
+		Detail: "section header table ends at 9,000,000 of 4,096 bytes",
+	})
 	return b
 }
 
@@ -134,26 +130,22 @@ func losses() *calltest.Builder {
 		b.Loss(loss.Loss{Reason: loss.RingFull, Count: uint64(1000 + cpu), Where: fmt.Sprintf("cpu %d", cpu)})
 	}
 	b.Loss(loss.Loss{Reason: loss.Overwritten, Count: 250_000})
-	b.Loss(
-		loss.Loss{
-			Reason: loss.LateProbe,
-			Count:  1,
-			PID:    1234,
-			Where:  "pid 1234",
-			Detail: "probed 2.5 s after the library was mapped",
-		},
-	)
+	b.Loss(loss.Loss{
+		Reason: loss.LateProbe,
+		Count:  1,
+		PID:    1234,
+		Where:  "pid 1234",
+		Detail: "probed 2.5 s after the library was mapped",
+	})
 	b.Loss(loss.Loss{Reason: loss.CallDepth, Count: 0})
-	b.Event(
-		event.Event{
-			TS:    1_900_000_000,
-			PID:   4321,
-			TID:   4321,
-			Func:  b.Fn("cuLaunchKernelEx"),
-			Kind:  event.Call,
-			Flags: event.Fault,
-		},
-	)
+	b.Event(event.Event{
+		TS:    1_900_000_000,
+		PID:   4321,
+		TID:   4321,
+		Func:  b.Fn("cuLaunchKernelEx"),
+		Kind:  event.Call,
+		Flags: event.Fault,
+	})
 	return b
 }
 
@@ -175,38 +167,32 @@ func processes() *calltest.Builder {
 	b := libraries(libraries(calltest.New(), 2001), 2002)
 	b.Meta.Processes[0].Comm, b.Meta.Processes[0].Cmdline = "server", "server --workers 2 --model "+
 		"/models/an/awfully/long/path/to/the/weights.safetensors"
-	b.Process(
-		recording.Process{
-			PID:     2001,
-			NSPID:   14,
-			Parent:  recordtest.PID,
-			Comm:    "worker",
-			Cmdline: "server: worker 0",
-			Born:    50_000_000,
-			Probed:  90_000_000,
-		},
-	)
-	b.Process(
-		recording.Process{
-			PID:      2002,
-			Parent:   recordtest.PID,
-			Comm:     "worker",
-			Cmdline:  "server: worker 1",
-			Born:     60_000_000,
-			Probed:   90_000_000,
-			Died:     1_500_000_000,
-			ExitCode: 139,
-		},
-	)
-	b.Process(
-		recording.Process{
-			PID:     2003,
-			Parent:  recordtest.PID,
-			Comm:    "tokenizer",
-			Cmdline: "server: tokenizer",
-			Born:    70_000_000,
-		},
-	)
+	b.Process(recording.Process{
+		PID:     2001,
+		NSPID:   14,
+		Parent:  recordtest.PID,
+		Comm:    "worker",
+		Cmdline: "server: worker 0",
+		Born:    50_000_000,
+		Probed:  90_000_000,
+	})
+	b.Process(recording.Process{
+		PID:      2002,
+		Parent:   recordtest.PID,
+		Comm:     "worker",
+		Cmdline:  "server: worker 1",
+		Born:     60_000_000,
+		Probed:   90_000_000,
+		Died:     1_500_000_000,
+		ExitCode: 139,
+	})
+	b.Process(recording.Process{
+		PID:     2003,
+		Parent:  recordtest.PID,
+		Comm:    "tokenizer",
+		Cmdline: "server: tokenizer",
+		Born:    70_000_000,
+	})
 	b.Meta.Processes[0].Probed = 0
 	for i, pid := range []uint32{2001, 2002} {
 		b.Thread(pid, pid, "worker")
@@ -266,14 +252,12 @@ func hostile() *calltest.Builder {
 	b.Meta.Processes[0].Comm = "\x1b[2J\x1b]0;owned\a"
 	b.Meta.Processes[0].Cmdline = "python\n# Heading\n<script>alert(1)</script> | *bold* [x](javascript:y)"
 	b.Meta.Threads[0].Name = "a|b\r\n\u202eevil"
-	b.Library(
-		recording.Library{
-			PID:   recordtest.PID,
-			Path:  "/tmp/\x1b[31mlibcuda.so.1|<b>",
-			Inode: 99,
-			Kind:  "driver",
-			Error: "bad\n- **error**: fake",
-		},
-	)
+	b.Library(recording.Library{
+		PID:   recordtest.PID,
+		Path:  "/tmp/\x1b[31mlibcuda.so.1|<b>",
+		Inode: 99,
+		Kind:  "driver",
+		Error: "bad\n- **error**: fake",
+	})
 	return b
 }

@@ -51,21 +51,10 @@ func addSensors(d *document.Document, m *Model) {
 		if !g.MIG {
 			utilization = fmt.Sprintf("%d%%", g.Utilization)
 		}
-		t.Row(
-			fmt.Sprintf("%d %s", g.Index, format.Clean(g.Name)),
-			watts(g.Power),
-			watts(g.PowerPeak),
-			watts(g.PowerLimit),
-			joules(g.Energy),
-			of("Per iteration", g.PerIteration),
-			of("Per request", g.PerRequest),
-			of("Per token", g.PerToken),
-			heat,
-			clock,
-			can,
-			utilization,
-			format.Size(g.MemoryUsed),
-		)
+		t.Row(fmt.Sprintf("%d %s", g.Index, format.Clean(g.Name)), watts(g.Power), watts(g.PowerPeak),
+			watts(g.PowerLimit), joules(g.Energy), of("Per iteration", g.PerIteration),
+			of("Per request", g.PerRequest), of("Per token", g.PerToken), heat, clock, can, utilization,
+			format.Size(g.MemoryUsed))
 		lines = append(lines, clockLines(g)...)
 	}
 	for i := range m.Sensors.Xids {
@@ -178,11 +167,9 @@ func xidText(x *recording.Xid, from uint64) string {
 	if x.PID != 0 {
 		whose = fmt.Sprintf(" in the work of process %d", x.PID)
 	}
-	return fmt.Sprintf(
-		"The driver reported Xid %d%s of %s%s, %s into the window: %s",
+	return fmt.Sprintf("The driver reported Xid %d%s of %s%s, %s into the window: %s",
 		x.Code, xidMeaning(x.Code), xidPlace(x.GPU, x.Bus), whose, format.Span(x.TS-min(x.TS, from)),
-		format.Clean(x.Text),
-	)
+		format.Clean(x.Text))
 }
 
 // XidText reports how often the driver reported an error of a GPU.

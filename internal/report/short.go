@@ -46,15 +46,9 @@ func operationText(s *summary.Summary) string {
 		return fmt.Sprintf("%s (%s)", format.Count(s.Operations), format.Rate(s.PerSecond))
 	}
 	w := s.Windows
-	return fmt.Sprintf(
-		"%s: %s all the time, and %s in %s of windows",
-		format.Count(
-			s.Operations,
-		),
-		format.Count(s.Operations-w.Launches),
-		format.Plural(w.Launches, "launch", "launches"),
-		format.Span(w.Time),
-	)
+	return fmt.Sprintf("%s: %s all the time, and %s in %s of windows",
+		format.Count(s.Operations), format.Count(s.Operations-w.Launches),
+		format.Plural(w.Launches, "launch", "launches"), format.Span(w.Time))
 }
 
 // always is the share of time from which on launches count as recorded all the time.
@@ -101,16 +95,9 @@ func waitText(b *summary.Blocked) string {
 
 // blockedText reports for how long a thread was in calls of one kind.
 func blockedText(b *summary.Blocked, in string) string {
-	return fmt.Sprintf(
-		"%s: a thread was in %s for %s (%s; longest %s)",
-		format.Percent(
-			b.Share,
-		),
-		in,
-		format.Span(b.Any),
-		format.Plural(b.Calls, "call", "calls"),
-		format.Span(b.Longest),
-	)
+	return fmt.Sprintf("%s: a thread was in %s for %s (%s; longest %s)",
+		format.Percent(b.Share), in, format.Span(b.Any), format.Plural(b.Calls, "call", "calls"),
+		format.Span(b.Longest))
 }
 
 // copiedText gives the bytes of each direction.

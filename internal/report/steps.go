@@ -57,18 +57,8 @@ func stepsTable(list []diagnose.StepKind) *document.Table {
 		if k.Outside {
 			note = "falls out of the CUDA graphs"
 		}
-		t.Row(
-			format.Clean(k.Name),
-			format.Count(k.Count),
-			format.Span(k.Time),
-			format.Percent(k.Share),
-			p50,
-			p99,
-			format.Count(k.Launches),
-			format.Count(k.Graphs),
-			gpu,
-			note,
-		)
+		t.Row(format.Clean(k.Name), format.Count(k.Count), format.Span(k.Time), format.Percent(k.Share), p50,
+			p99, format.Count(k.Launches), format.Count(k.Graphs), gpu, note)
 	}
 	t.Note = "Launches and graph launches of a step are medians. Shares are of the steps whose kind is known."
 	return t

@@ -56,17 +56,9 @@ func streamTable(m *Model, rows int) *document.Table {
 	}}
 	list := m.Summary.Streams
 	for _, s := range list[:min(len(list), rows)] {
-		t.Row(
-			streamName(&s),
-			id(s.PID),
-			format.Count(s.Count),
-			format.Count(s.Kernels),
-			format.Count(s.Graphs),
-			format.Count(s.Copies),
-			format.Size(s.Bytes),
-			format.Count(s.Syncs),
-			format.Span(s.Sync),
-		)
+		t.Row(streamName(&s), id(s.PID), format.Count(s.Count), format.Count(s.Kernels),
+			format.Count(s.Graphs), format.Count(s.Copies), format.Size(s.Bytes), format.Count(s.Syncs),
+			format.Span(s.Sync))
 	}
 	if !severalProcesses(m) {
 		t.Drop("pid")
@@ -170,15 +162,8 @@ func Probes(list []summary.Library) *document.Table {
 		document.Left("Mode", 0),
 	}}
 	for _, l := range list {
-		t.Row(
-			format.ShortPath(format.Clean(l.Path), 48),
-			format.Clean(l.Kind),
-			format.Count(len(l.PIDs)),
-			format.Count(l.Found),
-			format.Count(l.Points),
-			format.Count(l.Cheap),
-			probeMode(&l),
-		)
+		t.Row(format.ShortPath(format.Clean(l.Path), 48), format.Clean(l.Kind), format.Count(len(l.PIDs)),
+			format.Count(l.Found), format.Count(l.Points), format.Count(l.Cheap), probeMode(&l))
 	}
 	t.Note = probeNote(list)
 	return t

@@ -22,11 +22,9 @@ func WhatIfDocument(a *whatif.Answer, rows int) *document.Document {
 		if len(a.FirstToken) > 0 {
 			return d
 		}
-		d.Add(
-			document.Paragraph(
-				"There is nothing to replay: no stretch of time in which what the GPU did was recorded whole.",
-			),
-		)
+		d.Add(document.Paragraph(
+			"There is nothing to replay: no stretch of time in which what the GPU did was recorded whole.",
+		))
 		return d
 	}
 	d.Add(document.Banner{Text: whatIfHeadline(a)}, whatIfFacts(a))

@@ -172,11 +172,9 @@ func addDoubts(d *document.Document, m *Model) {
 	switch worst := gravity(m.Doubts[0].Severity); {
 	case m.State != stateCalls:
 	case worst == gravity(loss.Error):
-		d.Add(
-			document.Paragraph(
-				"Because of the errors above, counts and times below can be too low by an unknown amount.",
-			),
-		)
+		d.Add(document.Paragraph(
+			"Because of the errors above, counts and times below can be too low by an unknown amount.",
+		))
 	case worst == gravity(loss.Warning):
 		d.Add(document.Paragraph("Because of the warnings above, counts and times below are lower bounds."))
 	}

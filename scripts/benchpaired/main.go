@@ -293,11 +293,8 @@ func (p *pair) print(out io.Writer) error {
 		return errors.New("its operations cannot be told from what it prepares: see -wall")
 	}
 	middle, low, high := interval(ratios)
-	fmt.Fprintf(
-		out,
-		"| %s | %v | %v | %.2f | %.2f to %.2f | %s |\n",
-		p.name, middleOf(p.took[0]), middleOf(p.took[1]), middle, low, high, verdict(low, high),
-	)
+	fmt.Fprintf(out, "| %s | %v | %v | %.2f | %.2f to %.2f | %s |\n",
+		p.name, middleOf(p.took[0]), middleOf(p.took[1]), middle, low, high, verdict(low, high))
 	return nil
 }
 

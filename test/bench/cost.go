@@ -253,17 +253,8 @@ func (b *costBench) start(ctx context.Context, l *steadyLoad) (*steady, error) {
 	if s.counter, err = unix.Mmap(int(f.Fd()), 0, 8, unix.PROT_READ, unix.MAP_SHARED); err != nil {
 		return nil, fmt.Errorf("map the counter of steps: %w", err)
 	}
-	s.cmd = exec.CommandContext(
-		ctx,
-		b.program,
-		path,
-		fmt.Sprint(b.cpu),
-		b.library,
-		fmt.Sprint(l.work.Nanoseconds()),
-		fmt.Sprint(l.threads),
-		fmt.Sprint(l.launches),
-		fmt.Sprint(l.allocs),
-	)
+	s.cmd = exec.CommandContext(ctx, b.program, path, fmt.Sprint(b.cpu), b.library,
+		fmt.Sprint(l.work.Nanoseconds()), fmt.Sprint(l.threads), fmt.Sprint(l.launches), fmt.Sprint(l.allocs))
 	s.cmd.Env = append(os.Environ(), "CUDASIM_TRUTH_LEVEL=off", "LD_LIBRARY_PATH="+filepath.Dir(b.library))
 	s.cmd.Stderr = os.Stderr
 	if _, err := s.cmd.StdinPipe(); err != nil { // it runs until that is closed

@@ -144,33 +144,29 @@ func pipeline(length uint64, spans []timelinetest.Span) *recording.Recording {
 		recordtest.Native("pthread_cond_wait", "libc.so.6"), recordtest.Python("run", "/app/loader.py", 70))
 	for range length / (16_500 * us) {
 		p.leader.Then(func(t *timelinetest.Thread) {
-			p.Off(
-				recordtest.Off{
-					TID:     leader,
-					TS:      t.Now,
-					Dur:     7 * ms,
-					Blocked: 7*ms - 50*us,
-					Call:    sysRead,
-					By:      [2]uint32{recordtest.PID, worker},
-					Arg:     7,
-					Inode:   123,
-					Type:    1,
-					Stack:   get,
-				},
-			)
+			p.Off(recordtest.Off{
+				TID:     leader,
+				TS:      t.Now,
+				Dur:     7 * ms,
+				Blocked: 7*ms - 50*us,
+				Call:    sysRead,
+				By:      [2]uint32{recordtest.PID, worker},
+				Arg:     7,
+				Inode:   123,
+				Type:    1,
+				Stack:   get,
+			})
 			p.samples(worker, t.Now, t.Now+7*ms, tokenize)
-			p.Off(
-				recordtest.Off{
-					TID:     worker,
-					TS:      t.Now + 7*ms,
-					Dur:     9 * ms,
-					Blocked: 9*ms - 20*us,
-					Call:    sysFutex,
-					By:      [2]uint32{recordtest.PID, leader},
-					Arg:     0x7f00_2000,
-					Stack:   idle,
-				},
-			)
+			p.Off(recordtest.Off{
+				TID:     worker,
+				TS:      t.Now + 7*ms,
+				Dur:     9 * ms,
+				Blocked: 9*ms - 20*us,
+				Call:    sysFutex,
+				By:      [2]uint32{recordtest.PID, leader},
+				Arg:     0x7f00_2000,
+				Stack:   idle,
+			})
 			t.Pause(7 * ms)
 			t.Copy(p.st, 4<<20, timelinetest.Pageable, 30*us)
 			for range 3 {

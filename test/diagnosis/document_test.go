@@ -12,9 +12,7 @@ func TestDocumentReplacesItsSectionOnly(t *testing.T) {
 	other := beginMarker("other") + "\n\nkept\n\n" + endMarker("other")
 	text := "# Title\n\nBefore.\n\n" + beginMarker(
 		"x",
-	) + "\n\n| old |\n\n" + endMarker(
-		"x",
-	) + "\n\nAfter.\n" + other + "\n"
+	) + "\n\n| old |\n\n" + endMarker("x") + "\n\nAfter.\n" + other + "\n"
 	want := strings.Replace(text, "| old |", "| new |", 1)
 	got, err := replaceSection(text, "x", "\n| new |\n")
 	if err != nil || got != want {

@@ -63,10 +63,8 @@ func newBench(tb testing.TB, daemon string) *bench {
 	}
 	b := &bench{paths: cudasim.Build(tb), daemon: daemon, answer: answers(tb), http: pages(tb), usual: usual}
 	b.programs = filepath.Join(b.paths.Root, "build", "scenarios")
-	out, err := exec.CommandContext(
-		tb.Context(), "make", "-s", "-C", filepath.Join(b.paths.Root, "testdata", "scenarios"), "OUT="+b.programs,
-		"CUDASIM="+b.paths.Sim,
-	).
+	out, err := exec.CommandContext(tb.Context(), "make", "-s", "-C",
+		filepath.Join(b.paths.Root, "testdata", "scenarios"), "OUT="+b.programs, "CUDASIM="+b.paths.Sim).
 		CombinedOutput()
 	if err != nil {
 		tb.Fatalf("make the scenarios' programs: %v\n%s", err, out)

@@ -137,18 +137,11 @@ func pythonTwins() map[string]twin {
 		"Python beam search":  fix(step+"beams 2000", "faster", "python-work=2"),
 		"Python, windows":     fix(step+"python 2000", "faster", "python=2"),
 		"tokenizer in Python": fix(step+"pytokenize 1000", "faster", "tokenize*=4"),
-		"JSON": fix(
-			step+"json 1000",
-			"faster", "serialization=4", "faster", "gc=4", "faster", "python-work=4",
-		),
-		"CSV": fix(
-			step+"csv 2000",
-			"faster", "preprocessing=2", "faster", "gc=2", "faster", "python-work=2",
-		),
-		"regular expressions": fix(
-			step+"regex 1000",
-			"faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4",
-		),
+		"JSON": fix(step+"json 1000", "faster", "serialization=4",
+			"faster", "gc=4", "faster", "python-work=4"),
+		"CSV": fix(step+"csv 2000", "faster", "preprocessing=2", "faster", "gc=2", "faster", "python-work=2"),
+		"regular expressions": fix(step+"regex 1000", "faster", "preprocessing=4",
+			"faster", "gc=4", "faster", "python-work=4"),
 		"pickle":             fix(step+"pickle 1000", "faster", "serialization=4"),
 		"garbage collection": fix(step, "without", "gc"),
 		"GIL": fix(
@@ -180,10 +173,8 @@ func pairTwins() map[string]twin {
 		"allocation over native": fix(step+"native 1500", "without", "allocation"),
 		"Python over pickle":     fix(step+"python 1000; pickle 2000", "faster", "sample_token=5"),
 		"pickle over Python":     fix(step+"python 2000", "faster", "serialization=1000000"),
-		"JSON over sleep": fix(
-			step+"json 2500",
-			"faster", "serialization=2", "faster", "gc=2", "faster", "python-work=2", "without", "sleep",
-		),
+		"JSON over sleep": fix(step+"json 2500", "faster", "serialization=2", "faster", "gc=2", "faster",
+			"python-work=2", "without", "sleep"),
 		"process over tokenizer":  fix(step+"child 2500; tokenize 1500", "faster", "build_batch=2"),
 		"sampling over tokenizer": fix(step+"pytokenize 500; python 5000", "faster", "tokenize=4"),
 		"launches over native":    fix("graph 200 tiny_us3; wait; native 1500", "without", "launches"),

@@ -172,14 +172,10 @@ func TestAProfilerOfTheTargetsOwn(t *testing.T) {
 // none; false where CUPTI was taken.
 func profilesItself(t *testing.T) bool {
 	t.Helper()
-	v := cudasim.Start(
-		t,
-		cudasim.Options{},
-		busy,
-		"cupti subscribe", "wait", "cupti buffers; cupti clock; cupti enable 10",
+	v := cudasim.Start(t, cudasim.Options{}, busy, "cupti subscribe", "wait",
+		"cupti buffers; cupti clock; cupti enable 10",
 		"until 2s { launch 1 kernel=own_us1; sync; sleep 1ms }", "cupti flush; cupti dump", "print done",
-		busy,
-	)
+		busy)
 	d := startDaemon(t, v.PID, inWindows("20ms", "700ms")...)
 	d.waitAgent(v.PID, "running")
 	d.waitWindows(v.PID, 1)

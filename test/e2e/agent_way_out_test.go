@@ -36,14 +36,10 @@ func TestWayOutWithoutASynchronize(t *testing.T) {
 func TestASynchronizeComesBackLater(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Level: "counts"},
-		"stream-new nonblocking", "graph 8 stream=1 kernel=n_us1",
-		"until { graph-launch stream=1; query stream=1; sleep 1ms }", "print quiet",
-		"until 3s { ssync stream=1; sync; sleep 1ms }", "print again",
-		"until { graph-launch stream=1; ssync stream=1; sleep 1ms }",
-	)
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "stream-new nonblocking",
+		"graph 8 stream=1 kernel=n_us1", "until { graph-launch stream=1; query stream=1; sleep 1ms }",
+		"print quiet", "until 3s { ssync stream=1; sync; sleep 1ms }", "print again",
+		"until { graph-launch stream=1; ssync stream=1; sleep 1ms }")
 	d := startDaemon(t, v.PID, inWindows("30ms", "100ms", "--overhead-budget", "0")...)
 	d.waitAgent(v.PID, "refused")
 	v.Go()

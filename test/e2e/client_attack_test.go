@@ -64,10 +64,8 @@ func TestRunGivesNoFileAway(t *testing.T) {
 		if err := errors.Join(os.Mkdir(out, 0o755), os.Chown(out, 65534, 65534)); err != nil {
 			t.Fatal(err)
 		}
-		f := r.run(
-			"--user", "nobody", "--report", "out/shadow", "--format", "text", "--", "/bin/sh", "-c",
-			"mv out gone; ln -s "+private+" out",
-		)
+		f := r.run("--user", "nobody", "--report", "out/shadow", "--format", "text", "--", "/bin/sh", "-c",
+			"mv out gone; ln -s "+private+" out")
 		f.says(t, 0)
 		untouched(t, private, secret)
 		f.report(t, "gone/shadow", "sh")

@@ -52,10 +52,8 @@ func TestTheDaemonKeepsWhatItNeeds(t *testing.T) {
 // deploy/kubernetes/daemonset.yaml and no other, sees each call and each kernel of a process of another user.
 func TestAUserWithTheNamedCapabilities(t *testing.T) {
 	const daemonUser, targetUser = 64001, 64002
-	v := cudasim.Start(
-		t, cudasim.Options{Lib: "driver", User: targetUser}, busy,
-		"launch 700 kernel=counted_us3", "sync", "print done", busy,
-	)
+	v := cudasim.Start(t, cudasim.Options{Lib: "driver", User: targetUser}, busy,
+		"launch 700 kernel=counted_us3", "sync", "print done", busy)
 	d := launchDaemonAs(t, &syscall.SysProcAttr{
 		Credential: &syscall.Credential{Uid: daemonUser, Gid: daemonUser},
 		AmbientCaps: []uintptr{

@@ -156,11 +156,8 @@ func TestTwoCopiesOfALibrary(t *testing.T) {
 func TestStaticRuntimeIsSeenAtTheDriver(t *testing.T) {
 	t.Parallel()
 	p := cudasim.Build(t)
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Program: []string{p.VictimStatic}},
-		"wait", "launch 77", "h2d 4096 x5", "sync", "print done", "wait",
-	)
+	v := cudasim.Start(t, cudasim.Options{Program: []string{p.VictimStatic}}, "wait", "launch 77",
+		"h2d 4096 x5", "sync", "print done", "wait")
 	d := startDaemon(t, v.PID, probesOnly...)
 	began := now()
 	v.Go()

@@ -95,10 +95,8 @@ func plantedServers() []plantedServer {
 		},
 		{
 			name: "each waits for something else, beside a long answer", settings: `{"await_ms": 100}`, want: "api-server",
-			clients: append(
-				many(3, client{requests: 20, tokens: 2, words: 10}),
-				client{requests: 1, tokens: 800, words: 10},
-			),
+			clients: append(many(3, client{requests: 20, tokens: 2, words: 10}),
+				client{requests: 1, tokens: 800, words: 10}),
 		},
 		{
 			name: "small KV cache", settings: `{"slots": 16, "blocks": 44}`, want: "kv-cache",
@@ -134,10 +132,8 @@ func plantedServers() []plantedServer {
 		},
 		{
 			name: "long prefills", settings: `{"prefill_ms": 3}`, want: "prefill-blocks-decode",
-			clients: append(
-				many(4, client{requests: 4, tokens: 150, words: 50}),
-				client{requests: 12, tokens: 2, words: 4000, pause: 60 * time.Millisecond},
-			),
+			clients: append(many(4, client{requests: 4, tokens: 150, words: 50}),
+				client{requests: 12, tokens: 2, words: 4000, pause: 60 * time.Millisecond}),
 		},
 		{
 			name: "long prefills, many", settings: `{"prefill_ms": 2, "slots": 16}`, want: "prefill-blocks-decode",
@@ -147,10 +143,8 @@ func plantedServers() []plantedServer {
 		},
 		{
 			name: "slow reader", settings: `{"token_bytes": 60000}`, want: "slow-client", // more than sockets hold
-			clients: append(
-				many(2, client{requests: 6, tokens: 100, words: 50}),
-				client{requests: 3, tokens: 100, words: 50, slow: time.Millisecond},
-			),
+			clients: append(many(2, client{requests: 6, tokens: 100, words: 50}),
+				client{requests: 3, tokens: 100, words: 50, slow: time.Millisecond}),
 		},
 		{
 			name: "a call in the event loop that blocks", settings: `{"block_ms": 40}`, clients: many(6, usual),
@@ -186,9 +180,8 @@ func plantedServers() []plantedServer {
 		},
 		{
 			name: "one huge prompt among small ones", settings: `{"prefill_ms": 2}`, want: "prefill-blocks-decode",
-			clients: append(
-				many(4, client{requests: 4, tokens: 60, words: 20}), client{requests: 1, tokens: 2, words: 40000},
-			),
+			clients: append(many(4, client{requests: 4, tokens: 60, words: 20}),
+				client{requests: 1, tokens: 2, words: 40000}),
 		},
 		{
 			name: "clients that leave and ask again", settings: `{"slots": 4}`, want: "queueing",
@@ -397,10 +390,8 @@ func TestTokensOfTheEngine(t *testing.T) {
 	}
 	for _, r := range rec.Meta.Requests {
 		if r.Parts != tokens/3 || r.OutputTokens != tokens || r.InputTokens != words || r.TokenSource != "engine" {
-			t.Errorf(
-				"%d output and %d input tokens in %d parts by %q", r.OutputTokens, r.InputTokens, r.Parts,
-				r.TokenSource,
-			)
+			t.Errorf("%d output and %d input tokens in %d parts by %q",
+				r.OutputTokens, r.InputTokens, r.Parts, r.TokenSource)
 		}
 	}
 }

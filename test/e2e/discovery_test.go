@@ -80,12 +80,9 @@ func TestDiscovery(t *testing.T) {
 	d := discover(t, word, "--deny", "cmdline=*"+word+"-denied*")
 	d.waitState(early.PID, api.Watching)
 
-	late := cudasim.Start(
-		t,
-		cudasim.Options{Lib: "driver", NoReady: true, Args: []string{"--late"}},
-		"print "+word,
-		"print up", "wait", "dlopen-now", "launch 1", "wait", "launch 99", "print done", "wait",
-	)
+	late := cudasim.Start(t, cudasim.Options{Lib: "driver", NoReady: true, Args: []string{"--late"}},
+		"print "+word, "print up", "wait", "dlopen-now", "launch 1", "wait", "launch 99", "print done",
+		"wait")
 	late.WaitLine("up")
 	if d.target(late.PID) != nil {
 		t.Error("a program that has mapped no driver is watched")

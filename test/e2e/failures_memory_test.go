@@ -111,14 +111,8 @@ func TestFailureDaemonOutOfMemory(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver", Level: "off"}, "until { repeat 100 { launch 20; sync } }")
 	dir := t.TempDir()
 	d := &daemon{t: t, socket: filepath.Join(dir, "s"), log: &output{}, done: make(chan error, 1)}
-	d.cmd = exec.Command(
-		program(t, "inferscoped"),
-		"--socket",
-		d.socket,
-		"--pid",
-		fmt.Sprint(v.PID),
-		"--trace-size-mb", "2000", "--gpu", "continuous", "--no-inject", "--overhead-budget", "0",
-	)
+	d.cmd = exec.Command(program(t, "inferscoped"), "--socket", d.socket, "--pid", fmt.Sprint(v.PID),
+		"--trace-size-mb", "2000", "--gpu", "continuous", "--no-inject", "--overhead-budget", "0")
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	g.join(d.cmd)
 	if err := d.cmd.Start(); err != nil {
@@ -179,11 +173,8 @@ func TestFailureFullDisk(t *testing.T) {
 		t.Errorf("record: %d %s", code, complaint)
 	}
 	_ = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600) // as far as it goes
-	if out, complaint, code := d.inferscope(
-		"report", "--pid", fmt.Sprint(v.PID), "-o", filepath.Join(dir, "r.json"), "--format", "json",
-	); code != int(
-		clierror.General,
-	) ||
+	if out, complaint, code := d.inferscope("report", "--pid", fmt.Sprint(v.PID), "-o",
+		filepath.Join(dir, "r.json"), "--format", "json"); code != int(clierror.General) ||
 		!strings.Contains(complaint, "no space left on device") {
 		t.Errorf("report: %d %s %.200s", code, complaint, out)
 	}

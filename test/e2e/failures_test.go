@@ -139,11 +139,8 @@ func TestFailureReportCannotBeWritten(t *testing.T) {
 	r := newRunner(t)
 	r.write("infer.py", work)
 	f := r.run("--report", "no/such/folder/r.md", "--", python(t), "infer.py")
-	f.says(
-		t,
-		1, "warning: writing the output", "the report was not written", "the recording is kept in inferscope-",
-		"inferscope analyze inferscope-", "room on the disk",
-	)
+	f.says(t, 1, "warning: writing the output", "the report was not written",
+		"the recording is kept in inferscope-", "inferscope analyze inferscope-", "room on the disk")
 	kept, err := filepath.Glob(filepath.Join(r.dir, "inferscope-*.isc"))
 	if err != nil || len(kept) != 1 {
 		t.Fatalf("kept is %q, %v", kept, err)

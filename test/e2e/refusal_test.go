@@ -198,9 +198,8 @@ mount -t tmpfs none "$1"; mkdir "$1/lib"; cp "$2" "$1/lib/libcuda.so.1"; shift 2
 exec "$@"`
 	v := cudasim.Start(t, cudasim.Options{Program: []string{
 		"unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh",
-		root, p.Libcuda(cudasim.Shape535), p.Victim, "--lib", "driver", "--path", filepath.Join(
-			root, "lib", "libcuda.so.1",
-		),
+		root, p.Libcuda(cudasim.Shape535), p.Victim, "--lib", "driver", "--path", filepath.Join(root, "lib",
+			"libcuda.so.1"),
 	}},
 		"wait", "launch 99", "h2d 4096 x3", "sync", "print done", "wait")
 	d := startDaemon(t, v.PID, probesOnly...)

@@ -555,9 +555,8 @@ func TestOneCommandSendsNothing(t *testing.T) {
 	a.does("record", strconv.Itoa(pid), "--for", "7s", "-o", "t.isc")
 	close(stop)
 	client.Wait()
-	text, err := exec.Command(
-		program(t, "inferscope"), "export", filepath.Join(a.dir, "t.isc"), "--to", "otlp", "-o", "-",
-	).
+	text, err := exec.Command(program(t, "inferscope"), "export", filepath.Join(a.dir, "t.isc"),
+		"--to", "otlp", "-o", "-").
 		Output()
 	if err != nil || !bytes.Contains(text, []byte(`"text_completion"`)) {
 		t.Errorf("nothing was recorded that could be sent: %v %.300s", err, text)

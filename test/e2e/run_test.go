@@ -163,11 +163,8 @@ func TestRunWithoutADaemon(t *testing.T) {
 	if f.stdout != "result ['--batch-size', '32']\n" {
 		t.Errorf("stdout is %q", f.stdout)
 	}
-	f.report(
-		t,
-		"report.md", "# InferScope report", "exited with code 7", "llm\\_inference", "| first | 1 |",
-		"ranges named \"llm\\_inference\"",
-	)
+	f.report(t, "report.md", "# InferScope report", "exited with code 7", "llm\\_inference", "| first | 1 |",
+		"ranges named \"llm\\_inference\"")
 }
 
 // TestRunFormats: flag over environment over file over default, for the path as for the format.

@@ -149,10 +149,8 @@ func ranges(t *testing.T) string {
 	t.Helper()
 	header := nvlibs.Header(t, nvlibs.NVTX, "nvToolsExt.h")
 	program := filepath.Join(t.TempDir(), "ranges")
-	out, err := exec.Command(
-		"cc", "-g", "-O1", "-I", filepath.Dir(filepath.Dir(header)), "-o", program, "testdata/ranges.c", "-ldl",
-		"-lpthread",
-	).
+	out, err := exec.Command("cc", "-g", "-O1", "-I", filepath.Dir(filepath.Dir(header)), "-o", program,
+		"testdata/ranges.c", "-ldl", "-lpthread").
 		CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Skip("needs tool cc")

@@ -76,10 +76,8 @@ func (l *library) plan(t testing.TB, o cuda.Options) (cuda.Selection, map[uint64
 // TestProbePoints prints what the table finds in each library, and demands that
 // nearly every function can be probed at an instruction that the kernel emulates.
 func TestProbePoints(t *testing.T) {
-	t.Logf(
-		"%-12s %8s %8s %9s %8s %8s %8s %8s", "library", "exports", "in table", "addresses", "cheap", "default",
-		"hot", "shadowed",
-	)
+	t.Logf("%-12s %8s %8s %9s %8s %8s %8s %8s",
+		"library", "exports", "in table", "addresses", "cheap", "default", "hot", "shadowed")
 	for _, part := range append(nvlibs.Drivers(), nvlibs.Runtimes()...) {
 		t.Run(string(part), func(t *testing.T) {
 			l := open(t, part)

@@ -61,9 +61,8 @@ func needPerf(t *testing.T) string {
 	if err != nil {
 		t.Skip("needs tool perf (linux-perf; scripts/install-deps.sh judges installs it): ", err)
 	}
-	out, err := exec.Command(
-		program, "record", "-q", "-F", hz, "-e", "cpu-clock", "-o", filepath.Join(t.TempDir(), "try"), "--", "true",
-	).
+	out, err := exec.Command(program, "record", "-q", "-F", hz, "-e", "cpu-clock", "-o",
+		filepath.Join(t.TempDir(), "try"), "--", "true").
 		CombinedOutput()
 	if err != nil {
 		t.Skipf("perf does not run here: %v\n%s", err, out)

@@ -42,25 +42,11 @@ type row struct {
 // String is the row as the table prints it, its columns apart by tabs: times in s, costs in µs, memory in MiB.
 func (r *row) String() string {
 	share := func(n int) string { return fmt.Sprintf("%.2f%%", 100*float64(n)/float64(max(1, r.samples))) }
-	return fmt.Sprintf(
-		"%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.1f\t%d\t",
-		r.name,
-		r.samples,
-		share(r.python),
-		share(
-			r.origins[event.Whole],
-		),
-		share(r.origins[event.Spliced]),
-		share(r.origins[event.Python]),
-		share(r.origins[event.Leaf]),
-		ago(r.firstPython, r.attached),
-		ago(r.unwinder, r.attached),
-		ago(r.firstNative, r.attached),
-		ago(r.firstWhole, r.attached),
-		float64(r.depth)/float64(max(1, r.samples)),
-		float64(r.cost.Nanoseconds())/1e3,
-		r.rss,
-	)
+	return fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.1f\t%d\t",
+		r.name, r.samples, share(r.python), share(r.origins[event.Whole]), share(r.origins[event.Spliced]),
+		share(r.origins[event.Python]), share(r.origins[event.Leaf]), ago(r.firstPython, r.attached),
+		ago(r.unwinder, r.attached), ago(r.firstNative, r.attached), ago(r.firstWhole, r.attached),
+		float64(r.depth)/float64(max(1, r.samples)), float64(r.cost.Nanoseconds())/1e3, r.rss)
 }
 
 // result is a row as JSON. Shares are fractions, times seconds from the start of the

@@ -67,10 +67,9 @@ func TestLlamaServer(t *testing.T) {
 		t.Fatalf("make a model: %v\n%s", err, out)
 	}
 	port := freePort(t)
-	compareWithClients(t, exec.CommandContext(
-		t.Context(), program, "-m", model, "--host", "127.0.0.1", "--port", port, "-np", "16", "-c", "16384", "-t", "1",
-		"--threads-http", "20",
-	), asked{port: port, model: "m", fields: map[string]any{"ignore_eos": true}})
+	compareWithClients(t, exec.CommandContext(t.Context(), program, "-m", model, "--host", "127.0.0.1",
+		"--port", port, "-np", "16", "-c", "16384", "-t", "1", "--threads-http",
+		"20"), asked{port: port, model: "m", fields: map[string]any{"ignore_eos": true}})
 }
 
 // TestTransformersServe holds the requests of transformers serve on the CPU against its clients. It answers 422 to
@@ -83,10 +82,8 @@ func TestTransformersServe(t *testing.T) {
 		t.Fatalf("make a model: %v\n%s", err, out)
 	}
 	port := freePort(t)
-	cmd := exec.CommandContext(
-		t.Context(), python, "-m", "transformers.cli.transformers", "serve", "--host", "127.0.0.1", "--port", port,
-		"--device", "cpu",
-	)
+	cmd := exec.CommandContext(t.Context(), python, "-m", "transformers.cli.transformers", "serve", "--host",
+		"127.0.0.1", "--port", port, "--device", "cpu")
 	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "OMP_NUM_THREADS=1")
 	compareWithClients(t, cmd, asked{port: port, model: model})
 }

@@ -159,18 +159,10 @@ func natively(part string) func(*watch.Sample) bool {
 func row(t *testing.T, name string, samples []watch.Sample) {
 	t.Helper()
 	share := func(ok func(*watch.Sample) bool) float64 { return 100 * watch.Share(samples, ok) }
-	t.Logf(
-		"%-12s%9d%8.2f%%%8.1f%%%10.1f%%%8.1f%%%11.1f%%",
-		name,
-		len(samples),
-		share((*watch.Sample).HasPython),
-		share(
-			func(s *watch.Sample) bool { return s.Origin == event.Whole },
-		),
-		share(natively("at::_ops::")),
-		share(natively("at::")),
-		share(natively("torch::jit::")),
-	)
+	t.Logf("%-12s%9d%8.2f%%%8.1f%%%10.1f%%%8.1f%%%11.1f%%",
+		name, len(samples), share((*watch.Sample).HasPython),
+		share(func(s *watch.Sample) bool { return s.Origin == event.Whole }), share(natively("at::_ops::")),
+		share(natively("at::")), share(natively("torch::jit::")))
 }
 
 // topLeaves names the functions that most samples have on top, with their shares.

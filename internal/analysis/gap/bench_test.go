@@ -34,16 +34,14 @@ func BenchmarkMillionGaps(b *testing.B) {
 			s.Sample(helper, start+at+15*us, stacks[i/500%3], event.Whole)
 		}
 		if i%1000 == 999 {
-			s.Off(
-				recordtest.Off{
-					TID:     leader,
-					TS:      start + at + 13*us,
-					Dur:     5 * us,
-					Blocked: 5 * us,
-					Call:    sysFutex,
-					By:      [2]uint32{leader, helper},
-				},
-			)
+			s.Off(recordtest.Off{
+				TID:     leader,
+				TS:      start + at + 13*us,
+				Dur:     5 * us,
+				Blocked: 5 * us,
+				Call:    sysFutex,
+				By:      [2]uint32{leader, helper},
+			})
 		}
 	}
 	t := timeline.Build(s.Recording())

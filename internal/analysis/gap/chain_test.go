@@ -76,12 +76,9 @@ func TestOnlyChild(t *testing.T) {
 func TestIdleServer(t *testing.T) {
 	s := frame().sampled(leader, user)
 	s.off(blocked(sysFutex, helper, 0))
-	s.off(
-		recordtest.Off{
-			TID: helper, TS: 500 * us, Dur: 18 * ms, Blocked: 18 * ms, Call: sysAccept, Flags: event.FromIRQ,
-		},
-	).
-		sampled(helper, user)
+	s.off(recordtest.Off{
+		TID: helper, TS: 500 * us, Dur: 18 * ms, Blocked: 18 * ms, Call: sysAccept, Flags: event.FromIRQ,
+	}).sampled(helper, user)
 	steps := s.want(t, map[cause.ID]uint64{
 		cause.HostSync: drained, cause.LaunchOverhead: launched, cause.NoWork: 17_500 * us, cause.Worker: 500 * us,
 		cause.PythonWork: middle - 18*ms,
@@ -264,26 +261,19 @@ func TestFutexesWithoutStacks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := frame().sampled(leader, user).sampled(helper, native("compute", "server"))
-			lock := s.Stack(
-				kernel("futex_wait_queue"),
-				kernel("futex_wait"),
-				kernel("do_futex"),
-				native("__lll_lock_wait", "libc.so.6"),
-				native("pthread_mutex_lock", "libc.so.6"),
-				native("push", "server"),
-			)
-			s.Off(
-				recordtest.Off{
-					TID:     c.tid,
-					TS:      start + 50*ms,
-					Dur:     ms,
-					Blocked: ms,
-					Call:    sysFutex,
-					Arg:     c.address,
-					By:      [2]uint32{leader, helper},
-					Stack:   lock,
-				},
-			)
+			lock := s.Stack(kernel("futex_wait_queue"), kernel("futex_wait"), kernel("do_futex"),
+				native("__lll_lock_wait", "libc.so.6"), native("pthread_mutex_lock", "libc.so.6"),
+				native("push", "server"))
+			s.Off(recordtest.Off{
+				TID:     c.tid,
+				TS:      start + 50*ms,
+				Dur:     ms,
+				Blocked: ms,
+				Call:    sysFutex,
+				Arg:     c.address,
+				By:      [2]uint32{leader, helper},
+				Stack:   lock,
+			})
 			o := blocked(sysFutex, helper, 0)
 			o.Arg = 0x7000
 			if st := of(t, s.off(o).want(t, waiting(c.want)), c.want); st.TID != helper ||
@@ -307,18 +297,16 @@ func TestMostStacksOfAFutexDecide(t *testing.T) {
 				native("push", "server"),
 			)...)
 		for i := range others {
-			s.Off(
-				recordtest.Off{
-					TID:     third,
-					TS:      start + 50*ms + i*2*ms,
-					Dur:     ms,
-					Blocked: ms,
-					Call:    sysFutex,
-					Arg:     0x7000,
-					By:      [2]uint32{leader, helper},
-					Stack:   lock,
-				},
-			)
+			s.Off(recordtest.Off{
+				TID:     third,
+				TS:      start + 50*ms + i*2*ms,
+				Dur:     ms,
+				Blocked: ms,
+				Call:    sysFutex,
+				Arg:     0x7000,
+				By:      [2]uint32{leader, helper},
+				Stack:   lock,
+			})
 		}
 		o := blocked(sysFutex, helper, 0)
 		o.Arg, o.Stack = 0x7000, s.Stack(append(inFutex, native("push", "server"))...)
@@ -362,15 +350,13 @@ func TestGILWithoutSamples(t *testing.T) {
 // it is asked for.
 func TestDid(t *testing.T) {
 	s := frame()
-	s.off(
-		recordtest.Off{
-			Call:    sysPread,
-			Blocked: 18*ms - 10*us,
-			Inode:   777,
-			Type:    8,
-			Flags:   event.Uninterruptible | event.FromIRQ,
-		},
-	)
+	s.off(recordtest.Off{
+		Call:    sysPread,
+		Blocked: 18*ms - 10*us,
+		Inode:   777,
+		Type:    8,
+		Flags:   event.Uninterruptible | event.FromIRQ,
+	})
 	tl := timeline.Build(s.Recording())
 	w := Build(tl)
 	for _, at := range [][2]uint64{{500 * us, 19 * ms}, {0, 300 * us}, {2 * ms, 3 * ms}} {

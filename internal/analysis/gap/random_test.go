@@ -134,14 +134,9 @@ func TestPlainGaps(t *testing.T) {
 	for seed := range uint64(60) {
 		tl := timeline.Build(chaos(rand.New(rand.NewPCG(seed, 5))))
 		if seed%2 == 0 {
-			tl = timeline.Build(
-				timelinetest.Random(
-					timelinetest.Config{
-						Seed: seed, Agent: true, Both: seed%4 == 0, Length: 20 * timelinetest.Millisecond,
-					},
-				).
-					Run(),
-			)
+			tl = timeline.Build(timelinetest.Random(timelinetest.Config{
+				Seed: seed, Agent: true, Both: seed%4 == 0, Length: 20 * timelinetest.Millisecond,
+			}).Run())
 		}
 		w := newWalker(tl, tl.Index.Threads())
 		find(tl, Covered(tl), func(g *Gap) bool {

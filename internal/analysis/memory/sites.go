@@ -112,11 +112,7 @@ func (s *site) fill(w *window, samples []sample, means *[64]float64, peakAt uint
 		}
 	}
 	s.Live, s.Blocks, s.Error, s.AtPeak = uint64(live),
-		uint64(
-			math.Round(blocks),
-		), uint64(math.Sqrt(variance)), uint64(
-			peak,
-		)
+		uint64(math.Round(blocks)), uint64(math.Sqrt(variance)), uint64(peak)
 	s.Low, s.High = hidden.limits()
 	s.Bytes, s.Count, s.Samples = uint64(bytes), uint64(math.Round(count)), len(samples)
 	s.Life = quantile.Upper(lives)

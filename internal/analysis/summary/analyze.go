@@ -147,9 +147,7 @@ func (a *analysis) op(o *op, i, process int32) {
 	top := &a.t.Ops[i]
 	o.Op, o.event, o.row, o.process, o.kind = top,
 		a.t.RawEvent(top),
-		a.functions.row(
-			top.Func,
-		), process, a.functions.kinds[top.Func]
+		a.functions.row(top.Func), process, a.functions.kinds[top.Func]
 	a.decoder.DecodeTo(o.event, &o.call)
 	o.from, o.to = a.t.Clip(top)
 	o.early = a.t.Early(top)

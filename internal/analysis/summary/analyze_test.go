@@ -236,11 +236,9 @@ func TestObservedWindow(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := Summarize(
-				timeline.Build(
-					&recording.Recording{Meta: recording.Meta{From: 10 * s, To: 20 * s, Processes: tt.processes}},
-				),
-			)
+			got := Summarize(timeline.Build(
+				&recording.Recording{Meta: recording.Meta{From: 10 * s, To: 20 * s, Processes: tt.processes}},
+			))
 			equal(t, "observed", [3]uint64{tt.from, tt.to, tt.to - tt.from},
 				[3]uint64{got.Window.ObservedFrom, got.Window.ObservedTo, got.Window.Observed})
 		})
@@ -249,16 +247,14 @@ func TestObservedWindow(t *testing.T) {
 
 func TestUnreadableArguments(t *testing.T) {
 	b := calltest.New()
-	b.Event(
-		event.Event{
-			TS:    calltest.Start,
-			PID:   b.PID,
-			TID:   b.TID,
-			Func:  b.Fn("cuLaunchKernelEx"),
-			Kind:  event.Call,
-			Flags: event.Fault,
-		},
-	)
+	b.Event(event.Event{
+		TS:    calltest.Start,
+		PID:   b.PID,
+		TID:   b.TID,
+		Func:  b.Fn("cuLaunchKernelEx"),
+		Kind:  event.Call,
+		Flags: event.Fault,
+	})
 	equal(t, "unreadable", uint64(1), summarize(t, b).Unreadable)
 }
 

@@ -15,13 +15,11 @@ import (
 // up, that their time stays out of the time in calls, and that what probe and agent both saw counts once.
 func TestLaunchesInWindows(t *testing.T) {
 	const ms = calltest.Millisecond
-	s := timelinetest.New(
-		timelinetest.Config{
-			Agent:   true,
-			Both:    true,
-			Windows: []timelinetest.Span{timelinetest.Between(0, 100*ms), timelinetest.Between(500*ms, 600*ms)},
-		},
-	)
+	s := timelinetest.New(timelinetest.Config{
+		Agent:   true,
+		Both:    true,
+		Windows: []timelinetest.Span{timelinetest.Between(0, 100*ms), timelinetest.Between(500*ms, 600*ms)},
+	})
 	st := s.Stream(0x10, 13)
 	th := s.Spawn(recordtest.PID)
 	for range 1000 {

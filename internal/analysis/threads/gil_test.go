@@ -139,9 +139,8 @@ func onCondition(t *testing.T, s *profile.Source, stacks []uint64) (waits int, n
 		for _, f := range threads.Frames(rec, number) {
 			waiting = waiting ||
 				f.Kind == recording.NativeFrame &&
-					(strings.Contains(
-						f.Name, "pthread_cond_timedwait",
-					) || strings.Contains(f.Name, "pthread_cond_clockwait"))
+					(strings.Contains(f.Name,
+						"pthread_cond_timedwait") || strings.Contains(f.Name, "pthread_cond_clockwait"))
 			text = append(text, f.Name)
 		}
 		if !waiting {

@@ -156,14 +156,12 @@ func TestStateOfATarget(t *testing.T) {
 
 func TestThisProcess(t *testing.T) {
 	pid := uint32(os.Getpid())
-	d, err := Examine(
-		Options{
-			PID: int(pid),
-			Agents: []recording.AgentStatus{
-				{Agent: recording.Agent{PID: pid, State: "refused", Detail: "another profiler holds CUPTI"}},
-			},
+	d, err := Examine(Options{
+		PID: int(pid),
+		Agents: []recording.AgentStatus{
+			{Agent: recording.Agent{PID: pid, State: "refused", Detail: "another profiler holds CUPTI"}},
 		},
-	)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,11 +107,7 @@ func (m *machine) release() check {
 // uprobes looks at how calls would be probed.
 func (m *machine) uprobes() check {
 	multi, session, perf := m.host.Of(feature.UprobeMulti),
-		m.host.Of(
-			feature.UprobeSession,
-		), m.host.Of(
-			feature.PerfCookie,
-		)
+		m.host.Of(feature.UprobeSession), m.host.Of(feature.PerfCookie)
 	switch {
 	case session.Answer == feature.Yes:
 		return check{Name: "probes of CUDA calls", State: stateOK, Found: "session"}

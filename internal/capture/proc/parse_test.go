@@ -161,10 +161,8 @@ func FuzzParseStat(f *testing.F) {
 			return
 		}
 		// What was understood survives another comm around it.
-		again, err := parseStat(
-			fmt.Appendf(nil, "1 (x) y) %c %d 0 0 0 0 %d 0 0 0 0 0 0 0 0 0 0 0 0 %d",
-				s.state, s.parent, s.flags, s.start),
-		)
+		again, err := parseStat(fmt.Appendf(nil, "1 (x) y) %c %d 0 0 0 0 %d 0 0 0 0 0 0 0 0 0 0 0 0 %d",
+			s.state, s.parent, s.flags, s.start))
 		if s.state >= 0x80 || s.state <= ' ' {
 			return
 		}

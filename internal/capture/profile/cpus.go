@@ -202,9 +202,7 @@ func (e *cpuEvents) look(now time.Time) {
 	first := e.looked.IsZero() || took > 10*lookForSwitches.Seconds()
 	e.looked = now
 	came, shed := e.programs.perCPU(bpf.SampleSampleCountSAMPLE_COUNT_SWITCHES),
-		e.programs.perCPU(
-			bpf.SampleSampleCountSAMPLE_COUNT_SHED,
-		)
+		e.programs.perCPU(bpf.SampleSampleCountSAMPLE_COUNT_SHED)
 	for i := range e.cpus {
 		c := &e.cpus[i]
 		if c.leave < 0 || c.cpu >= len(came) || c.cpu >= len(shed) {

@@ -67,13 +67,11 @@ func TestStackAtAReturnProbe(t *testing.T) {
 // probeReturn puts a program that does nothing on the return of a function.
 func probeReturn(t *testing.T, v *victim, symbol string) {
 	t.Helper()
-	p, err := ebpf.NewProgram(
-		&ebpf.ProgramSpec{
-			Type:         ebpf.Kprobe,
-			License:      "GPL",
-			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-		},
-	)
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.Kprobe,
+		License:      "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

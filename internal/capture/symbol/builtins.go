@@ -173,11 +173,7 @@ const (
 // kind reads what may be a PyType_Spec: a name with its module, sizes, flags, and an array of slots that a zero ends.
 func (p *interpreter) kind(spec []byte) {
 	size, each, pad := binary.LittleEndian.Uint32(spec[8:]),
-		binary.LittleEndian.Uint32(
-			spec[12:],
-		), binary.LittleEndian.Uint32(
-			spec[20:],
-		)
+		binary.LittleEndian.Uint32(spec[12:]), binary.LittleEndian.Uint32(spec[20:])
 	if pad != 0 || size > maxData || each > maxData || p.seen >= maxModules {
 		return
 	}

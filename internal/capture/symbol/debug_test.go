@@ -117,13 +117,8 @@ func mini(t *testing.T) (whole, packed string) {
 	data := filepath.Join(dir, "mini")
 	keep := filepath.Join(dir, "keep")
 	write(t, keep, []byte("hidden_helper\n"))
-	run(
-		t,
-		"objcopy", "-S", "--remove-section", ".gdb_index", "--remove-section", ".comment",
-		"--keep-symbols="+keep,
-		whole,
-		data,
-	)
+	run(t, "objcopy", "-S", "--remove-section", ".gdb_index", "--remove-section", ".comment",
+		"--keep-symbols="+keep, whole, data)
 	run(t, "xz", "-k", data)
 	packed = filepath.Join(dir, "libx.so")
 	run(t, "objcopy", "--remove-section", ".gnu_debuglink", "--add-section",

@@ -78,9 +78,8 @@ func TestUnpackRefuses(t *testing.T) {
 		"chunks of a byte": inStream(storm, 0),
 		"large properties": inStream([]byte{0xe0, 0, 0, 0, 5, 4*9 + 8, 0, 0, 0, 0, 0, 0, 0}, 0),
 		"no chunk ends it": inStream(bytes.Repeat([]byte{1, 0, 0, 'x'}, 3), 0)[:36],
-		"another filter": append(
-			[]byte("\xfd7zXZ\x00\x00\x00\xff\x12\xd9A"), []byte{2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0}...,
-		),
+		"another filter": append([]byte("\xfd7zXZ\x00\x00\x00\xff\x12\xd9A"),
+			[]byte{2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0}...),
 		"a longer one":      inStream([]byte{0xe0, 0xff, 0xff, 0, 5, 93, 0, 0, 0, 0, 0, 0, 0}, 0),
 		"only a beginning":  []byte("\xfd7zXZ\x00"),
 		"nothing":           nil,

@@ -240,14 +240,8 @@ func TestLongjmpOverTimedCall(t *testing.T) {
 	dir := buildVictim(t)
 	eachMode(t, func(t *testing.T, mode uprobe.Mode) {
 		v, r := startVictim(t, dir), newRings(t, 1<<20)
-		attach(
-			t,
-			newAttacher(t, mode, r),
-			v,
-			want{name: "v_jump", timed: true},
-			want{name: "v_tick", cookie: sel(1), timed: true},
-			want{name: "v_wait", timed: true},
-		)
+		attach(t, newAttacher(t, mode, r), v, want{name: "v_jump", timed: true},
+			want{name: "v_tick", cookie: sel(1), timed: true}, want{name: "v_wait", timed: true})
 		if a := v.do("jump 50"); a.n != 50 {
 			t.Fatalf("the victim came back from %d of 50 jumps", a.n)
 		}

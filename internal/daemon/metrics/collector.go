@@ -54,11 +54,9 @@ func describe() descriptions { //nolint:funlen // a table
 			"group",
 			"pid",
 		),
-		callSeconds: d(
-			"cuda_call_seconds_total",
+		callSeconds: d("cuda_call_seconds_total",
 			"Time that threads spent in CUDA API calls, of the functions whose duration is recorded.",
-			"function", "library", "group", "pid",
-		),
+			"function", "library", "group", "pid"),
 		launches: d(
 			"cuda_launches_total",
 			"Launches of kernels and graphs that were seen, each once. Those of graphs are seen all the time. Those of kernels are seen in windows only, unless GPU activity is recorded all the time (--gpu continuous): launches a second are rate(inferscope_cuda_launches_total) / rate(inferscope_gpu_observed_seconds_total) then.",

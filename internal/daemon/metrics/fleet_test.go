@@ -23,16 +23,14 @@ func TestRolling(t *testing.T) {
 	}
 	r := registry(t, tally, st)
 	for range 2 {
-		tally.Facts(
-			api.Facts{
-				PID:       10,
-				Watched:   4e9,
-				Busy:      1e9,
-				Hangs:     1,
-				Idle:      map[string]uint64{"host-sync": 2e9, "sleep": 1e9},
-				Durations: []uint64{1e7, 2e7},
-			},
-		)
+		tally.Facts(api.Facts{
+			PID:       10,
+			Watched:   4e9,
+			Busy:      1e9,
+			Hangs:     1,
+			Idle:      map[string]uint64{"host-sync": 2e9, "sleep": 1e9},
+			Durations: []uint64{1e7, 2e7},
+		})
 	}
 	tally.Facts(api.Facts{PID: 999, Watched: 1e9, Busy: 5e9, Durations: []uint64{1}}) // a target that was withdrawn
 	want := `

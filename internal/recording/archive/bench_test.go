@@ -50,33 +50,29 @@ func decode(seconds int) *recording.Recording {
 		for _, s := range token {
 			at += jitter(gap)
 			correlation++
-			b.Event(
-				event.Event{
-					TS:    at,
-					PID:   recordtest.PID,
-					TID:   recordtest.PID,
-					Func:  launch,
-					Kind:  event.Call,
-					Flags: event.Correlated,
-					Ret:   int32(correlation),
-					Args:  [4]uint64{s.handle, 0, s.grid | 1<<32 | 1<<48, s.block | 1<<11 | 1<<22},
-				},
-			)
+			b.Event(event.Event{
+				TS:    at,
+				PID:   recordtest.PID,
+				TID:   recordtest.PID,
+				Func:  launch,
+				Kind:  event.Call,
+				Flags: event.Correlated,
+				Ret:   int32(correlation),
+				Args:  [4]uint64{s.handle, 0, s.grid | 1<<32 | 1<<48, s.block | 1<<11 | 1<<22},
+			})
 			start := max(at+jitter(8000), gpuFree+600)
 			length := (s.length + jitter(150)) / 32 * 32 // the GPU's clock ticks each 32 ns
-			b.Event(
-				event.Event{
-					TS:    start,
-					Dur:   length,
-					PID:   recordtest.PID,
-					TID:   7,
-					Func:  1 << 8,
-					Kind:  event.Kernel,
-					Flags: event.Timed,
-					Ret:   int32(s.handle-0x7f0000001000)/0x1340 + 1,
-					Args:  [4]uint64{correlation, 0, s.grid | 1<<32 | 1<<48, s.block | 1<<11 | 1<<22},
-				},
-			)
+			b.Event(event.Event{
+				TS:    start,
+				Dur:   length,
+				PID:   recordtest.PID,
+				TID:   7,
+				Func:  1 << 8,
+				Kind:  event.Kernel,
+				Flags: event.Timed,
+				Ret:   int32(s.handle-0x7f0000001000)/0x1340 + 1,
+				Args:  [4]uint64{correlation, 0, s.grid | 1<<32 | 1<<48, s.block | 1<<11 | 1<<22},
+			})
 			gpuFree = start + length
 			if at > nextSample {
 				nextSample += 10_101_010
@@ -91,19 +87,17 @@ func decode(seconds int) *recording.Recording {
 		for range 2 {
 			at += jitter(30_000)
 			d := jitter(50_000)
-			b.Off(
-				recordtest.Off{
-					TID:     recordtest.PID + r.Uint32N(8),
-					TS:      at,
-					Dur:     d,
-					Blocked: d - d/8,
-					Call:    202,
-					By:      [2]uint32{recordtest.PID, recordtest.PID},
-					Arg:     0x7f5511110000 + uint64(r.IntN(8))*64,
-					Inode:   128,
-					CPUs:    [2]uint16{uint16(r.IntN(16)), uint16(r.IntN(16))},
-				},
-			)
+			b.Off(recordtest.Off{
+				TID:     recordtest.PID + r.Uint32N(8),
+				TS:      at,
+				Dur:     d,
+				Blocked: d - d/8,
+				Call:    202,
+				By:      [2]uint32{recordtest.PID, recordtest.PID},
+				Arg:     0x7f5511110000 + uint64(r.IntN(8))*64,
+				Inode:   128,
+				CPUs:    [2]uint16{uint16(r.IntN(16)), uint16(r.IntN(16))},
+			})
 		}
 	}
 	rec := b.Window(b.Meta.From, at).Recording()

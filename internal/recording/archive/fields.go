@@ -169,9 +169,8 @@ func setFields() []field {
 
 func syncFields() []field {
 	return slices.Concat(times(), []field{process(), stream()}, device(), []field{
-		flags(), ret(
-			"sync_kind", "CUpti_ActivitySynchronizationType: 1 event, 2 stream waits for event, 3 stream, 4 context",
-		),
+		flags(), ret("sync_kind",
+			"CUpti_ActivitySynchronizationType: 1 event, 2 stream waits for event, 3 stream, 4 context"),
 	}, correlation(), []field{
 		whole("arg1", uint64Kind, packDict, wordArg1, "unused, 0"),
 		whole("cuda_event", uint64Kind, packDict, wordArg2, "CUPTI event id, for the kinds that have one"),
@@ -199,9 +198,8 @@ func rangeFields() []field {
 
 func sampleFields() []field {
 	return slices.Concat(times(), []field{
-		process(), thread(), function(
-			"cause", "0: sampling clock, the thread was running; 1: the thread left its CPU",
-		), flags(),
+		process(), thread(), function("cause",
+			"0: sampling clock, the thread was running; 1: the thread left its CPU"), flags(),
 		ret("cpu", "CPU number"),
 		whole("stack", uint64Kind, packDict, wordArg0, "stacks.stack of the leaf; 0: no stack"),
 		whole(

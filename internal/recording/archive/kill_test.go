@@ -51,30 +51,26 @@ func stretchOf(n uint64) *recording.Recording {
 			b.Meta.GPU.Kernels = append(b.Meta.GPU.Kernels, name)
 		}
 		ts := begin + i*second/100
-		b.Event(
-			event.Event{
-				TS:    ts,
-				Dur:   5,
-				PID:   recordtest.PID,
-				TID:   7,
-				Kind:  event.Kernel,
-				Flags: event.Timed,
-				Ret:   int32(at) + 1,
-				Args:  [4]uint64{i},
-			},
-		)
+		b.Event(event.Event{
+			TS:    ts,
+			Dur:   5,
+			PID:   recordtest.PID,
+			TID:   7,
+			Kind:  event.Kernel,
+			Flags: event.Timed,
+			Ret:   int32(at) + 1,
+			Args:  [4]uint64{i},
+		})
 		b.Sample(1, ts, b.Stack(recordtest.Native(name.Name, "x"), recordtest.Native("main", "x")), event.Whole)
 	}
-	b.Event(
-		event.Event{
-			TS:    begin + n*second,
-			Dur:   second,
-			PID:   recordtest.PID,
-			TID:   9,
-			Kind:  event.OffCPU,
-			Flags: event.Timed | event.Open,
-		},
-	)
+	b.Event(event.Event{
+		TS:    begin + n*second,
+		Dur:   second,
+		PID:   recordtest.PID,
+		TID:   9,
+		Kind:  event.OffCPU,
+		Flags: event.Timed | event.Open,
+	})
 	return b.Recording()
 }
 

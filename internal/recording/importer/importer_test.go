@@ -456,14 +456,12 @@ func FuzzNsys(f *testing.F) {
 // TestNsysThreadsThatComeAndGo: a thread was on no CPU before it first came on one, and is on none after it left the
 // last, as one that has ended.
 func TestNsysThreadsThatComeAndGo(t *testing.T) {
-	rec, err := importer.Open(
-		nsysFile(
-			t,
-			append(
-				tables(),
-				"INSERT INTO SCHED_EVENTS VALUES (500,1,1,42<<24|44),(900,1,0,42<<24|44),(800,1,1,99<<24|99)",
-			)...),
-	)
+	rec, err := importer.Open(nsysFile(
+		t,
+		append(
+			tables(),
+			"INSERT INTO SCHED_EVENTS VALUES (500,1,1,42<<24|44),(900,1,0,42<<24|44),(800,1,1,99<<24|99)",
+		)...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,14 +96,12 @@ func (k *kineto) kernelRow(r *row, e *event.Event) error {
 	a := &r.Args
 	dynamic := a.Dynamic.n
 	static := a.Shared.n - min(a.Shared.n, dynamic)
-	i, err := k.kernel(
-		recording.Kernel{
-			Name:         r.Name,
-			Registers:    clip(a.Registers),
-			StaticShared: uint32(min(static, math.MaxUint32)),
-			Local:        clip(a.Local),
-		},
-	)
+	i, err := k.kernel(recording.Kernel{
+		Name:         r.Name,
+		Registers:    clip(a.Registers),
+		StaticShared: uint32(min(static, math.MaxUint32)),
+		Local:        clip(a.Local),
+	})
 	e.Kind, e.Ret = event.Kernel, i
 	e.Args[2] = packGrid(a.Grid.dims)
 	e.Args[3] = packBlock(a.Block.dims, dynamic)

@@ -54,17 +54,15 @@ func (n *nsys) readRanges() error {
 				return err
 			}
 			n.process(process(v[5]), "")
-			return n.add(
-				event.Event{
-					TS:    ts,
-					Dur:   dur,
-					PID:   process(v[5]),
-					TID:   thread(v[5]),
-					Kind:  event.Range,
-					Flags: event.Timed,
-					Ret:   i,
-				},
-			)
+			return n.add(event.Event{
+				TS:    ts,
+				Dur:   dur,
+				PID:   process(v[5]),
+				TID:   thread(v[5]),
+				Kind:  event.Range,
+				Flags: event.Timed,
+				Ret:   i,
+			})
 		},
 	)
 }

@@ -55,10 +55,8 @@ func (n *nsys) device(pid, id uint32) {
 }
 
 func (n *nsys) readKernels() error {
-	columns := gpuColumns(
-		"demangledName", "shortName", "registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY",
-		"blockZ", "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread",
-	)
+	columns := gpuColumns("demangledName", "shortName", "registersPerThread", "gridX", "gridY", "gridZ",
+		"blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread")
 	return n.each("CUPTI_ACTIVITY_KIND_KERNEL", columns, func(v []int64) error {
 		e, ok := n.gpuEvent(v)
 		if !ok {
@@ -219,11 +217,7 @@ func (n *nsys) readDevices() error {
 			if at[1] == u32(id) {
 				d.Name, d.SMs, d.Memory, d.PeakRate, d.Major, d.Minor = name,
 					u32(sms),
-					u64(
-						memory,
-					), u64(rate), u32(major), u32(
-						minor,
-					)
+					u64(memory), u64(rate), u32(major), u32(minor)
 				n.devices[at] = d
 			}
 		}

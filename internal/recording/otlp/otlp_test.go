@@ -354,19 +354,8 @@ func TestSampled(t *testing.T) {
 // FuzzWriteJSON: whatever servers and clients say, the collector reads what is written, and it has no more series than
 // it may.
 func FuzzWriteJSON(f *testing.F) {
-	f.Add(
-		uint64(5),
-		uint64(1),
-		uint64(2),
-		uint32(200),
-		"complete",
-		"m\xff",
-		"/v1/chat/completions",
-		parent,
-		"x\x00",
-		"a b\xc0.py",
-		uint8(3),
-	)
+	f.Add(uint64(5), uint64(1), uint64(2), uint32(200), "complete", "m\xff", "/v1/chat/completions", parent,
+		"x\x00", "a b\xc0.py", uint8(3))
 	f.Add(uint64(0), ^uint64(0), uint64(9), uint32(0), "aborted", "", "", "00-", "", "", uint8(255))
 	f.Fuzz(
 		func(t *testing.T, from, received, end uint64, status uint32, outcome, model, route, traceparent, id,

@@ -113,8 +113,6 @@ func markdownRow(b *bufio.Writer, cells []string) {
 // escape takes the meaning that Markdown or HTML would give a character away: the
 // target chooses some of these texts, and reports are shown in browsers.
 func escape(s string) string {
-	return strings.NewReplacer(
-		`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "|", `\|`, "[", `\[`, "]", `\]`, "~", `\~`,
-		"<", "&lt;", ">", "&gt;", "&", "&amp;",
-	).Replace(s)
+	return strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "|", `\|`, "[", `\[`, "]", `\]`,
+		"~", `\~`, "<", "&lt;", ">", "&gt;", "&", "&amp;").Replace(s)
 }

@@ -97,16 +97,10 @@ func TestCopiesBetweenDevices(t *testing.T) {
 }
 
 func TestGraphNodesAndContexts(t *testing.T) {
-	_, lines := profiled(
-		t,
-		nil,
-		"stream-new nonblocking",
-		"graph 3 stream=1 kernel=a_us1",
-		attach,
+	_, lines := profiled(t, nil, "stream-new nonblocking", "graph 3 stream=1 kernel=a_us1", attach,
 		"graph-launch 2 stream=1", "graph-update 3 stream=1 kernel=b_us1", "graph-launch stream=1",
 		"ssync stream=1", "context 1", "launch 1 kernel=c_us1", "sync", "context 0", "reset",
-		"launch 1 kernel=d_us1", "sync",
-	)
+		"launch 1 kernel=d_us1", "sync")
 	var nodes, contexts []string
 	for _, l := range lines["kernel"] {
 		f := strings.Fields(l)
@@ -149,17 +143,11 @@ func TestCallbackParameters(t *testing.T) {
 
 func TestGraphsStaySlowerUntilFinalized(t *testing.T) {
 	env := []string{"CUDASIM_CUPTI_GRAPH_ON_NS=4000", "CUDASIM_CUPTI_GRAPH_OFF_NS=2000", "CUDASIM_GRAPH_NODE_NS=1000"}
-	v := Start(
-		t,
-		Options{Env: env},
-		"stream-new nonblocking",
-		"graph 11 stream=1 kernel=n_us1",
-		"graph-launch stream=1",
-		attach,
-		"graph-launch stream=1; ssync stream=1", "cupti disable 10; cupti disable 1; cupti disable 2",
-		"graph-launch stream=1; ssync stream=1", "cupti enable 10", "graph-launch stream=1; ssync stream=1",
-		"cupti callback 126", "cupti finalize-at-exit; ssync stream=1", "graph-launch stream=1; ssync stream=1",
-	)
+	v := Start(t, Options{Env: env}, "stream-new nonblocking", "graph 11 stream=1 kernel=n_us1",
+		"graph-launch stream=1", attach, "graph-launch stream=1; ssync stream=1",
+		"cupti disable 10; cupti disable 1; cupti disable 2", "graph-launch stream=1; ssync stream=1",
+		"cupti enable 10", "graph-launch stream=1; ssync stream=1", "cupti callback 126",
+		"cupti finalize-at-exit; ssync stream=1", "graph-launch stream=1; ssync stream=1")
 	v.Finish()
 	first, last := map[uint64]uint64{}, map[uint64]uint64{}
 	var order []uint64

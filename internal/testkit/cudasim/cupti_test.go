@@ -48,15 +48,9 @@ const attach = "cupti subscribe; cupti buffers; cupti clock; cupti enable 10; cu
 
 func TestActivityRecordsAreTheTruth(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "records")
-	v := Start(
-		t,
-		Options{Env: []string{"VICTIM_RECORDS=" + file}},
-		"launch 5 kernel=before_us1",
-		"sync",
-		attach,
-		"launch 300 kernel=k_us3 grid=7,1,1 block=96,1,1", "h2d 4096 x20 pinned async", "memset 100", "sync",
-		"cupti flush", "cupti dump",
-	)
+	v := Start(t, Options{Env: []string{"VICTIM_RECORDS=" + file}}, "launch 5 kernel=before_us1", "sync",
+		attach, "launch 300 kernel=k_us3 grid=7,1,1 block=96,1,1", "h2d 4096 x20 pinned async", "memset 100",
+		"sync", "cupti flush", "cupti dump")
 	v.Finish()
 	tr := v.Truth()
 	truth := map[string]Op{}

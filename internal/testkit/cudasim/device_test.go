@@ -70,12 +70,9 @@ func TestKernelSlotsSetHowManyRunAtOnce(t *testing.T) {
 }
 
 func TestEventHoldsBackAnotherStream(t *testing.T) {
-	tr := run(
-		t,
-		[]string{"CUDASIM_KERNEL_SLOTS=8"},
-		"stream-new nonblocking", "stream-new nonblocking", "launch 1 kernel=a_ms5 stream=1",
-		"event-record 0 stream=1", "event-wait 0 stream=2", "launch 1 kernel=b_us1 stream=2", "event-sync 0",
-	)
+	tr := run(t, []string{"CUDASIM_KERNEL_SLOTS=8"}, "stream-new nonblocking", "stream-new nonblocking",
+		"launch 1 kernel=a_ms5 stream=1", "event-record 0 stream=1", "event-wait 0 stream=2",
+		"launch 1 kernel=b_us1 stream=2", "event-sync 0")
 	a, b := kernels(tr, "a_ms5")[0], kernels(tr, "b_us1")[0]
 	if b.Start < a.End {
 		t.Errorf("b starts %d ns before the event it waits for", a.End-b.Start)
@@ -86,13 +83,9 @@ func TestEventHoldsBackAnotherStream(t *testing.T) {
 }
 
 func TestLegacyStreamWaitsForBlockingStreamsOnly(t *testing.T) {
-	tr := run(
-		t,
-		[]string{"CUDASIM_KERNEL_SLOTS=8"},
-		"stream-new", "stream-new nonblocking", "launch 1 kernel=blocking_ms20 stream=1",
-		"launch 1 kernel=free_ms80 stream=2", "launch 1 kernel=legacy_us1",
-		"launch 1 kernel=after_us1 stream=1", "sync",
-	)
+	tr := run(t, []string{"CUDASIM_KERNEL_SLOTS=8"}, "stream-new", "stream-new nonblocking",
+		"launch 1 kernel=blocking_ms20 stream=1", "launch 1 kernel=free_ms80 stream=2",
+		"launch 1 kernel=legacy_us1", "launch 1 kernel=after_us1 stream=1", "sync")
 	blocking, free := kernels(tr, "blocking_ms20")[0], kernels(tr, "free_ms80")[0]
 	legacy, after := kernels(tr, "legacy_us1")[0], kernels(tr, "after_us1")[0]
 	if legacy.Start < blocking.End || legacy.Start > free.End || after.Start < legacy.End {
@@ -123,13 +116,9 @@ func TestCopyTimeIsBytesOverBandwidth(t *testing.T) {
 }
 
 func TestWhichCopiesHoldTheCaller(t *testing.T) {
-	tr := run(
-		t,
-		nil,
-		"launch 1 kernel=k_ms40", "h2d 4000000 async pinned", "h2d 1000 async", "d2h 4000000 async pinned",
-		"d2d 100 async", "sync", "launch 1 kernel=k_ms40", "h2d 4000000 async", "launch 1 kernel=k_ms40",
-		"d2h 1000 async", "launch 1 kernel=k_ms40", "h2d 4000000",
-	)
+	tr := run(t, nil, "launch 1 kernel=k_ms40", "h2d 4000000 async pinned", "h2d 1000 async",
+		"d2h 4000000 async pinned", "d2d 100 async", "sync", "launch 1 kernel=k_ms40", "h2d 4000000 async",
+		"launch 1 kernel=k_ms40", "d2h 1000 async", "launch 1 kernel=k_ms40", "h2d 4000000")
 	held := []bool{false, false, false, false, true, true, true}
 	byCall := map[uint64]Op{}
 	for _, c := range copies(tr) {
@@ -199,9 +188,8 @@ func TestCaptureForksAndJoinsThroughEvents(t *testing.T) {
 		"launch 1 stream=2",
 		"sync",
 	)
-	root, left, right, join := kernels(tr, "root_us5")[0], kernels(tr, "left_us50")[0], kernels(
-		tr, "right_us50",
-	)[0], kernels(tr, "join_us5")[0]
+	root, left, right, join := kernels(tr, "root_us5")[0], kernels(tr, "left_us50")[0], kernels(tr,
+		"right_us50")[0], kernels(tr, "join_us5")[0]
 	if left.Start < root.End || right.Start < root.End || left.Start > right.End || right.Start > left.End ||
 		join.Start < max(left.End, right.End) {
 		t.Errorf("root %v left %v right %v join %v", root, left, right, join)

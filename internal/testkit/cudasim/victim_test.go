@@ -18,13 +18,9 @@ func want(t *testing.T, tr *Truth, counts map[string]uint64) {
 
 func TestDriverScriptMakesExactlyTheseCalls(t *testing.T) {
 	for _, shape := range []int{Shape535, Shape580} {
-		v := Start(
-			t,
-			Options{Shape: shape},
-			"launch 1000 kernel=k_ns100", "launch 7 ex grid=2,3,4 block=8,4,2 shared=512 kernel=ex_us1",
-			"h2d 1048576 x10", "d2h 4096 x3 async pinned", "memset 65536 x2", "malloc 8192 x5", "free 5",
-			"sync",
-		)
+		v := Start(t, Options{Shape: shape}, "launch 1000 kernel=k_ns100",
+			"launch 7 ex grid=2,3,4 block=8,4,2 shared=512 kernel=ex_us1", "h2d 1048576 x10",
+			"d2h 4096 x3 async pinned", "memset 65536 x2", "malloc 8192 x5", "free 5", "sync")
 		v.Finish()
 		tr := v.Truth()
 		if tr.Shape != shape || tr.PID != v.PID || tr.Dropped != 0 {
@@ -60,11 +56,8 @@ func TestRuntimeCallsContainDriverCalls(t *testing.T) {
 			o.Program = []string{Build(t).VictimStatic}
 		}
 		for _, o.Shape = range []int{Shape535, Shape580} {
-			v := Start(
-				t,
-				o,
-				"launch 20 kernel=k_us1 grid=5,6,7", "launchex 3", "h2d 4096 x4", "malloc 100", "free", "sync",
-			)
+			v := Start(t, o, "launch 20 kernel=k_us1 grid=5,6,7", "launchex 3",
+				"h2d 4096 x4", "malloc 100", "free", "sync")
 			v.Finish()
 			tr := v.Truth()
 			want(t, tr, map[string]uint64{

@@ -228,13 +228,7 @@ func Hostile(raw []byte, name string) *recording.Recording {
 			e.Ret, e.Flags = int32(le.Uint32(raw[4:])), event.Flags(raw[3])
 		case 3:
 			e.Kind, e.Func, e.PID, e.TID = event.Kind(raw[3]),
-				le.Uint16(
-					raw[4:],
-				), le.Uint32(
-					raw[8:],
-				)%3+e.PID, le.Uint32(
-					raw[12:],
-				)
+				le.Uint16(raw[4:]), le.Uint32(raw[8:])%3+e.PID, le.Uint32(raw[12:])
 		}
 	}
 	return rec

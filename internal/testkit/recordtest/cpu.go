@@ -48,16 +48,14 @@ func (b *Builder) frame(f recording.Frame) uint32 {
 
 // Sample adds a sample of a running thread of process PID.
 func (b *Builder) Sample(tid uint32, ts, stack uint64, origin event.StackOrigin) *Builder {
-	return b.Event(
-		event.Event{
-			TS:   ts,
-			PID:  PID,
-			TID:  tid,
-			Kind: event.Sample,
-			Func: uint16(event.Clock),
-			Args: [4]uint64{stack, uint64(origin)},
-		},
-	)
+	return b.Event(event.Event{
+		TS:   ts,
+		PID:  PID,
+		TID:  tid,
+		Kind: event.Sample,
+		Func: uint16(event.Clock),
+		Args: [4]uint64{stack, uint64(origin)},
+	})
 }
 
 // Samples adds n samples of one stack, evenly over [from, to).
@@ -86,16 +84,14 @@ type Off struct {
 // Off adds an off-CPU interval, and the sample at its beginning where it has a stack.
 func (b *Builder) Off(o Off) *Builder {
 	if o.Stack != 0 {
-		b.Event(
-			event.Event{
-				TS:   o.TS,
-				PID:  PID,
-				TID:  o.TID,
-				Kind: event.Sample,
-				Func: uint16(event.Switch),
-				Args: [4]uint64{o.Stack},
-			},
-		)
+		b.Event(event.Event{
+			TS:   o.TS,
+			PID:  PID,
+			TID:  o.TID,
+			Kind: event.Sample,
+			Func: uint16(event.Switch),
+			Args: [4]uint64{o.Stack},
+		})
 	}
 	third := o.Inode | o.Type<<48
 	return b.Event(event.Event{

@@ -134,9 +134,7 @@ func crowd(n, threads int) *recording.Recording {
 				e.Args[3] = readN,
 				leader<<32|leader,
 				uint64(i%threads),
-				1<<48|uint64(
-					i%threads,
-				)
+				1<<48|uint64(i%threads)
 		}
 	}
 	return rec

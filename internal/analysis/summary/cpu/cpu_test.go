@@ -94,31 +94,27 @@ func starved() *recordtest.Builder {
 	work := b.Stack(native("join"), tokenize)
 	for i := range uint64(10) {
 		at := start + i*100*ms
-		b.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      at,
-				Dur:     80 * ms,
-				Blocked: 79 * ms,
-				Call:    readN,
-				By:      [2]uint32{leader, worker},
-				Inode:   123,
-				Type:    1,
-				Stack:   get,
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:     leader,
+			TS:      at,
+			Dur:     80 * ms,
+			Blocked: 79 * ms,
+			Call:    readN,
+			By:      [2]uint32{leader, worker},
+			Inode:   123,
+			Type:    1,
+			Stack:   get,
+		})
 		b.Samples(worker, at, at+80*ms, 8, work, event.Whole)
-		b.Off(
-			recordtest.Off{
-				TID:     worker,
-				TS:      at + 80*ms,
-				Dur:     20 * ms,
-				Blocked: 20 * ms,
-				Call:    futexN,
-				Arg:     0x100,
-				By:      [2]uint32{leader, leader},
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:     worker,
+			TS:      at + 80*ms,
+			Dur:     20 * ms,
+			Blocked: 20 * ms,
+			Call:    futexN,
+			Arg:     0x100,
+			By:      [2]uint32{leader, leader},
+		})
 	}
 	return b
 }
@@ -156,29 +152,25 @@ func TestWaitsAndWhoEndedThem(t *testing.T) {
 
 func TestAWakerThatWaitedItself(t *testing.T) {
 	b := recordtest.New().Thread(leader, worker, "worker")
-	b.Off(
-		recordtest.Off{
-			TID:     leader,
-			TS:      start,
-			Dur:     100 * ms,
-			Blocked: 100 * ms,
-			Call:    futexN,
-			Arg:     1,
-			By:      [2]uint32{leader, worker},
-		},
-	)
-	b.Off(
-		recordtest.Off{
-			TID:     worker,
-			TS:      start + 10*ms,
-			Dur:     80 * ms,
-			Blocked: 80 * ms,
-			Call:    readN,
-			Inode:   5,
-			Type:    8,
-			Flags:   event.Uninterruptible | event.FromIRQ,
-		},
-	)
+	b.Off(recordtest.Off{
+		TID:     leader,
+		TS:      start,
+		Dur:     100 * ms,
+		Blocked: 100 * ms,
+		Call:    futexN,
+		Arg:     1,
+		By:      [2]uint32{leader, worker},
+	})
+	b.Off(recordtest.Off{
+		TID:     worker,
+		TS:      start + 10*ms,
+		Dur:     80 * ms,
+		Blocked: 80 * ms,
+		Call:    readN,
+		Inode:   5,
+		Type:    8,
+		Flags:   event.Uninterruptible | event.FromIRQ,
+	})
 	s := Summarize(b.Recording())
 	var by []Waker
 	for _, w := range s.Waits {
@@ -193,17 +185,15 @@ func TestAWakerThatWaitedItself(t *testing.T) {
 
 func TestWakersUnknownAndInterrupts(t *testing.T) {
 	b := recordtest.New()
-	b.Off(
-		recordtest.Off{
-			TID:     leader,
-			TS:      start,
-			Dur:     100 * ms,
-			Blocked: 90 * ms,
-			Call:    230,
-			Flags:   event.FromIRQ,
-			By:      [2]uint32{77, 78},
-		},
-	)
+	b.Off(recordtest.Off{
+		TID:     leader,
+		TS:      start,
+		Dur:     100 * ms,
+		Blocked: 90 * ms,
+		Call:    230,
+		Flags:   event.FromIRQ,
+		By:      [2]uint32{77, 78},
+	})
 	b.Off(recordtest.Off{TID: leader, TS: start + 500*ms, Dur: 500 * ms, Call: 7, Flags: event.Open})
 	s := Summarize(b.Recording())
 	if len(s.Waits) != 2 || !s.Waits[0].By[0].Nobody || !s.Waits[1].By[0].Interrupt || s.Waits[1].By[0].TID != 0 {
@@ -237,17 +227,15 @@ func TestTheGIL(t *testing.T) {
 		}
 		b.Off(o)
 		b.Sample(worker, at+2*ms, hold, event.Whole)
-		b.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      at + 10*ms,
-				Dur:     ms,
-				Blocked: ms,
-				Call:    futexN,
-				Arg:     0x20,
-				Stack:   other * (1 - i%2),
-			},
-		)
+		b.Off(recordtest.Off{
+			TID:     leader,
+			TS:      at + 10*ms,
+			Dur:     ms,
+			Blocked: ms,
+			Call:    futexN,
+			Arg:     0x20,
+			Stack:   other * (1 - i%2),
+		})
 	}
 	s := Summarize(b.Recording())
 	if len(s.States) != 1 {
@@ -293,17 +281,15 @@ func TestPressure(t *testing.T) {
 			RemotePages: map[string]uint64{"0": 100, "1": 300},
 		},
 	}
-	b.Off(
-		recordtest.Off{
-			TID:   leader,
-			TS:    start,
-			Dur:   200 * ms,
-			Call:  event.NoSyscall,
-			Flags: event.Preempted,
-			By:    [2]uint32{9, 9},
-			CPUs:  [2]uint16{0, 1},
-		},
-	)
+	b.Off(recordtest.Off{
+		TID:   leader,
+		TS:    start,
+		Dur:   200 * ms,
+		Call:  event.NoSyscall,
+		Flags: event.Preempted,
+		By:    [2]uint32{9, 9},
+		CPUs:  [2]uint16{0, 1},
+	})
 	b.Off(recordtest.Off{TID: leader, TS: start + 300*ms, Dur: 50 * ms, Call: event.NoSyscall, Flags: event.Preempted})
 	p := Summarize(b.Recording()).Pressure
 	want := Pressure{

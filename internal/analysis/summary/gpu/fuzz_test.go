@@ -49,9 +49,8 @@ func FuzzSummarize(f *testing.F) {
 		s := gpu.Summarize(tl)
 		for i := range s.Devices {
 			if d := &s.Devices[i]; d.Busy.Time+d.Gaps.Time != d.Busy.Coverage.Time {
-				t.Errorf(
-					"device %d: busy %d and gaps %d, recorded %d", i, d.Busy.Time, d.Gaps.Time, d.Busy.Coverage.Time,
-				)
+				t.Errorf("device %d: busy %d and gaps %d, recorded %d",
+					i, d.Busy.Time, d.Gaps.Time, d.Busy.Coverage.Time)
 			}
 		}
 	})

@@ -258,17 +258,15 @@ func TestSharedDeviceIsJudgedWhereAllAreSeen(t *testing.T) {
 	})
 	h.g.Devices = []recording.Device{{PID: recordtest.PID, UUID: "x"}, {PID: other, UUID: "x"}}
 	h.kernel(1, 1, 0, 50*ms, 0)
-	h.Event(
-		event.Event{
-			TS:    calltest.Start + 55*ms,
-			Dur:   20 * ms,
-			PID:   other,
-			TID:   1,
-			Func:  1 << 8,
-			Kind:  event.Kernel,
-			Flags: event.Timed,
-		},
-	)
+	h.Event(event.Event{
+		TS:    calltest.Start + 55*ms,
+		Dur:   20 * ms,
+		PID:   other,
+		TID:   1,
+		Func:  1 << 8,
+		Kind:  event.Kernel,
+		Flags: event.Timed,
+	})
 	s := h.summary(t)
 	same(t, "devices", len(s.Devices), 1)
 	d := s.Devices[0]

@@ -187,13 +187,7 @@ func (t *Table) number(info support.UnwindInfo) (uint16, error) {
 		info.Param,
 	)>>3*5 + uint32(
 		info.AuxParam,
-	)>>3*3 + uint32(
-		info.MergeOpcode,
-	)*17 + uint32(
-		info.BaseReg,
-	)*29 + uint32(
-		info.AuxBaseReg,
-	)
+	)>>3*3 + uint32(info.MergeOpcode)*17 + uint32(info.BaseReg)*29 + uint32(info.AuxBaseReg)
 	r := &t.recent[slot%recentRules]
 	if r.known && r.info == info {
 		return r.number, nil
