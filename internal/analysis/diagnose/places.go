@@ -135,6 +135,9 @@ func isOwn(file string) bool {
 			return false
 		}
 	}
+	if isGenerated(file) {
+		return false
+	}
 	// What pip installs as a command, such as vllm, only calls a package.
 	dir, base := path.Split(file)
 	return !strings.HasSuffix(dir, "/bin/") || strings.Contains(base, ".")
@@ -143,7 +146,7 @@ func isOwn(file string) bool {
 // isPlumbing reports whether a Python file is one through which others are called: PyTorch, Triton, and the standard
 // library. What they are asked for is the business of who calls them.
 func isPlumbing(file string) bool {
-	if file == "" || file[0] == '<' || isFrozen(file) {
+	if file == "" || file[0] == '<' || isFrozen(file) || isGenerated(file) {
 		return true
 	}
 	for _, part := range []string{"/torch/", "/triton/", "/torchgen/", "/numpy/", "/cupy/"} {
@@ -155,6 +158,12 @@ func isPlumbing(file string) bool {
 		return false
 	}
 	return strings.Contains(file, "/lib/python") || strings.Contains(file, "/lib64/python")
+}
+
+// isGenerated reports whether torch.compile wrote a Python file, into the cache of PyTorch or vLLM.
+func isGenerated(file string) bool {
+	return strings.Contains(file, "/torchinductor_") || strings.Contains(file, "/inductor_cache/") ||
+		strings.Contains(file, "/torch_compile_cache/")
 }
 
 // isFrozen reports whether a file is a module that CPython 3.11 and later have frozen into the interpreter

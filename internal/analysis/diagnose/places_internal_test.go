@@ -32,6 +32,10 @@ func TestPlaces(t *testing.T) {
 			python("schedule", site+"vllm/v1/core/sched/scheduler.py", 200),
 			python("step", site+"vllm/v1/engine/core.py", 400), command,
 		}, "schedule (vllm/v1/core/sched/scheduler.py:200)"},
+		"code that torch.compile wrote": {[]recording.Frame{
+			python("call", "/tmp/torchinductor_root/ov/cov463.py", 2533),
+			python("run", site+"torch/_inductor/utils.py", 3013), python("step", "/app/infer.py", 12),
+		}, "step (infer.py:12)"},
 		"nothing but the framework": {[]recording.Frame{linear, call}, "forward (torch/nn/modules/linear.py:125)"},
 		"a native program": {[]recording.Frame{
 			native("pthread_mutex_lock", "libc.so.6"), native("je_malloc", "libjemalloc.so.2"),

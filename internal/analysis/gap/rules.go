@@ -23,6 +23,8 @@ func allRules() []rules { //nolint:funlen // a table
 			"/flashinfer/", "/triton/backends/nvidia/driver.py", "/triton/backends/amd/driver.py",
 			"/vllm/model_executor/", "/vllm/attention/", "/accelerate/hooks.py", "/peft/tuners/",
 			"/flash_attn/", "/xformers/", "/cupy/", "/jax/", "/triton/runtime/",
+			// Code that torch.compile writes launches kernels, from the caches of PyTorch and vLLM.
+			"/torchinductor_", "/inductor_cache/", "/torch_compile_cache/",
 		}},
 		{trait: framework, kind: recording.NativeFrame, files: []string{
 			"libtorch", "libc10", "libcuda.so", "libcudart", "libcublas", "libcudnn", "libnccl", "libcufft",

@@ -257,6 +257,10 @@ func TestWork(t *testing.T) {
 			[]recording.Frame{loop, python("__call__", site+"triton/backends/nvidia/driver.py"), user},
 			cause.LaunchOverhead,
 		},
+		"launch by compiled code": {
+			[]recording.Frame{loop, python("call", "/tmp/torchinductor_root/ov/cov463.py"), user},
+			cause.LaunchOverhead,
+		},
 		"page fault": {
 			[]recording.Frame{
 				kernel("clear_page_erms"), kernel("handle_mm_fault"), kernel("asm_exc_page_fault"),
