@@ -128,7 +128,7 @@ class Soaked:
 
     def _follow(self, d, steps, until):
         """Until there are enough windows, or they become rarer; how those ended that did."""
-        said, rare = {}, 0.0
+        said, rare, at = {}, 0.0, 0
         while time.monotonic() < until and sum(said.values()) + sum(self.ends.values()) < self.check.windows:
             time.sleep(1)
             agent = self._agent(d)

@@ -56,7 +56,7 @@ KEEPERS = []
 for i in range(12):
     source = "\n" * i + f"def keeper_{i}():\n    kept.append(block({(i + 1) * 640 * 1024}))\n"
     scope = {"kept": kept, "block": block}
-    exec(compile(source, f"keepers.py", "exec"), scope)
+    exec(compile(source, "keepers.py", "exec"), scope)
     KEEPERS.append(scope[f"keeper_{i}"])
 
 

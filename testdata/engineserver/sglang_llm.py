@@ -60,7 +60,7 @@ class Pipe:
     """One direction between two processes: PUSH and PULL of ZeroMQ, or the like on a pair of sockets."""
 
     def __init__(self, real, path):
-        self.real, self.path = real, "ipc://" + path
+        self.real, self.folder, self.path = real, os.path.dirname(path), "ipc://" + path
         self.end, self.sock, self.stream = None, None, None
         self.pair = None if real else socket.socketpair()
 
@@ -94,7 +94,7 @@ class Pipe:
         self.stream = self.stream or self.end.makefile("rb")
         head = self.stream.read(1)
         if not head:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
             os._exit(0)
         size = struct.unpack(">Q", self.stream.read(8))[0] if head[0] & 2 else self.stream.read(1)[0]
         return pickle.loads(self.stream.read(size))
