@@ -59,6 +59,9 @@ func MemoryDocument(m *Model) *document.Document {
 			addSiteStacks(d, &m.Memory.Devices[i])
 		}
 	}
+	if lines := holderLines(m); len(lines) > 0 {
+		d.Add(document.Bullets(lines))
+	}
 	d.AddTable("Memory of the driver's own calls", memoryTable(&m.Summary.Memory))
 	for _, doubt := range m.Doubts {
 		if strings.HasPrefix(string(doubt.Reason), "memory_") {

@@ -3,10 +3,12 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report/document"
 )
 
@@ -36,6 +38,30 @@ func TestMemoryOfTheDriver(t *testing.T) {
 	if got.Memory != nil || len(got.Driver.Kinds) != len(m.Summary.Memory.Kinds) ||
 		got.Driver.Kinds[0].Count != want.Count || got.Driver.Kinds[0].Kept != want.Kept {
 		t.Errorf("%s", out.Bytes())
+	}
+}
+
+// TestHeldByNVML: what a process holds is said where no framework's allocator is known to compare it with.
+func TestHeldByNVML(t *testing.T) {
+	rec := decode().Recording()
+	rec.Meta.Sensors = []recording.Sensor{{TS: rec.Meta.From, GPU: 3, UUID: "GPU-3"}}
+	rec.Meta.Driver = &recording.Driver{Processes: []recording.GPUProcess{
+		{PID: 18, UUID: "GPU-3", Used: 7e9}, {PID: 17, UUID: "GPU-3", Used: 5e9}, {PID: 17, UUID: "GPU-4", Used: 9e9},
+	}}
+	m := New(rec)
+	m.Memory = &memory.Summary{Devices: []memory.Device{{PID: 18, Type: "cuda", Process: 7e9}, {PID: 18, Type: "cpu"}}}
+	for name, d := range map[string]func(w io.Writer) error{
+		"memory": func(w io.Writer) error { return document.Text(w, MemoryDocument(m), document.Style{}) },
+		"report": func(w io.Writer) error { return Text(w, m, TextOptions{}) },
+	} {
+		var text bytes.Buffer
+		if err := d(&text); err != nil {
+			t.Fatal(err)
+		}
+		if got := text.String(); !strings.Contains(got, "Process 17 holds 5.00 GB of GPU 3 by NVML's count.") ||
+			strings.Contains(got, "Process 18 holds") || strings.Contains(got, "9.00 GB of GPU") {
+			t.Errorf("%s:\n%s", name, got)
+		}
 	}
 }
 

@@ -57,6 +57,7 @@ func addSensors(d *document.Document, m *Model) {
 			format.Size(g.MemoryUsed))
 		lines = append(lines, clockLines(g)...)
 	}
+	lines = append(lines, holderLines(m)...)
 	for i := range m.Sensors.Xids {
 		lines = append(lines, xidText(&m.Sensors.Xids[i], m.Summary.Window.From))
 	}
@@ -71,6 +72,30 @@ func addSensors(d *document.Document, m *Model) {
 		d.Add(lines)
 	}
 	addTraffic(d, m.Sensors.GPUs)
+}
+
+// holderLines says what processes hold of GPUs whose framework's allocator is not known: the others are compared with
+// it.
+func holderLines(m *Model) (lines []string) {
+	if m.Sensors == nil {
+		return nil
+	}
+	known := map[uint32]bool{}
+	if m.Memory != nil {
+		for i := range m.Memory.Devices {
+			known[m.Memory.Devices[i].PID] = m.Memory.Devices[i].Process > 0 || known[m.Memory.Devices[i].PID]
+		}
+	}
+	for i := range m.Sensors.GPUs {
+		g := &m.Sensors.GPUs[i]
+		for _, h := range g.HeldBy {
+			if !known[h.PID] {
+				lines = append(lines, fmt.Sprintf("Process %d holds %s of GPU %d by NVML's count.", h.PID,
+					format.Size(h.Used), g.Index))
+			}
+		}
+	}
+	return lines
 }
 
 // addTraffic adds a table of what the links of the GPUs carried, where that is known.

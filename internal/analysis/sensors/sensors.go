@@ -48,12 +48,20 @@ type GPU struct {
 	MIG   bool   `json:"mig"`
 	Parts []part `json:"parts,omitempty"` // by index
 
+	HeldBy []Holder `json:"held_by,omitempty"` // processes of the target, by pid
+
 	PCIe   *Traffic `json:"pcie,omitempty"`   // nil: not known
 	NVLink *Traffic `json:"nvlink,omitempty"` // of all links together; nil: not known, or there are none
 
 	PerIteration float64 `json:"energy_per_iteration_j"` // 0: not known
 	PerRequest   float64 `json:"energy_per_request_j"`   // 0: not known
 	PerToken     float64 `json:"energy_per_token_j"`     // of output; 0: not known
+}
+
+// Holder is a process that holds memory of a GPU.
+type Holder struct {
+	PID  uint32 `json:"pid"`
+	Used uint64 `json:"used_bytes"` // by NVML's count, when it was asked last
 }
 
 // part is a part of a divided GPU (MIG).
@@ -133,6 +141,7 @@ func Summarize(rec *recording.Recording, rates Rates) *Summary {
 		g := summarize(list)
 		g.Used = used[g.UUID]
 		g.addParts(rec.Meta.Driver, used)
+		g.addHolders(rec.Meta.Driver)
 		if g.Used && !g.MIG { // the power of a divided GPU is that of all its parts
 			g.PerIteration, g.PerRequest = g.each(rates.Iterations), g.each(rates.Requests)
 			g.PerToken = g.each(rates.Tokens)
@@ -143,6 +152,19 @@ func Summarize(rec *recording.Recording, rates Rates) *Summary {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
 	})
 	return out
+}
+
+// addHolders adds the processes that hold memory of the GPU.
+func (g *GPU) addHolders(d *recording.Driver) {
+	if d == nil {
+		return
+	}
+	for _, p := range d.Processes {
+		if p.UUID == g.UUID {
+			g.HeldBy = append(g.HeldBy, Holder{p.PID, p.Used})
+		}
+	}
+	slices.SortFunc(g.HeldBy, func(a, b Holder) int { return cmp.Compare(a.PID, b.PID) })
 }
 
 // addParts adds the parts of a divided GPU, which is used where one of them is.
