@@ -188,8 +188,8 @@ func plantedServers() []plantedServer {
 			clients: many(6, client{requests: 3, tokens: 150, words: 20, leaves: 2}),
 		},
 		{
-			name: "one at a time until the first token", settings: `{"alone": 1, "prefill_ms": 30}`, clients: many(8, usual),
-			want: "api-server",
+			name: "one at a time until the first token", settings: `{"alone": 1, "slots": 32}`, want: "api-server",
+			clients: many(24, client{requests: 8, tokens: 10, words: 100}),
 		},
 		{
 			name: "every fourth waits for a name server", settings: `{"resolve_ms": 400}`, clients: many(6, usual),
@@ -364,8 +364,11 @@ Servers of completions with an engine that talks as vLLM's or SGLang's does and 
 (`+"`testdata/engineserver`"+`), each with one thing planted. Right: the cause that was planted is the first that the
 report names, in the code where it was planted if it has one; of a server that is well, it names none.
 `+"`api-server-starved`"+` does not count: on a machine where others work it is true of any server.
-The last six were planted before anything looked for them: of these, a server with bursts that is well was said to be
+The last 14 were planted before anything looked for them. Of six, a server with bursts that is well was said to be
 held up by prefills at first, and a thread that computes all the time was not found where the machine was overloaded.
+Of the last eight, one huge prompt was not found at first: an engine that did nothing before had no step to compare it
+with. One at a time until the first token was planted wrong: its prefills of 30 ms held others up for longer, and were
+named; it has shorter ones and more clients now.
 
 The cause was named first in **%d of %d** servers, and nothing was found wrong with **%d of %d** that are well
 (%d CPUs, load average %s at the end).

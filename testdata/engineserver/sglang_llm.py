@@ -112,12 +112,12 @@ class Scheduler(llm.Engine):
 
     def tell(self, batch, left, usage):
         rows = []
-        for r in self.running:
+        for r in batch:
             self.retracted[r.name] = self.retracted.get(r.name, 0) + sum(e["type"] == 3 for e in r.events)
             r.events = []
             rows.append((r.name, "length" if r.made == r.tokens else None, [1234], r.words, r.made, 0,
                          self.retracted[r.name], (r.queued, r.scheduled)))
-        self.tokens.send(self.kit.step(rows, load=self.kit.load(batch, left)), self.kit)
+        self.tokens.send(self.kit.step(rows, load=self.kit.load(len(batch), left)), self.kit)
 
 
 def detokenizer(s, kit, tokens, texts):

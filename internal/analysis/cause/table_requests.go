@@ -172,12 +172,13 @@ func ofRequests() []Cause { //nolint:funlen // a table
 			},
 		},
 		{
-			Key: PrefillBlocksDecode, Title: "prefills of new requests stop the decoding of others", Group: Requests,
+			Key: PrefillBlocksDecode, Title: "prefills of new requests hold others up", Group: Requests,
 			Means: "A step that computes the prompt of a new request takes much longer than one that only decodes, " +
-				"and all running requests get their next token after it.",
+				"and all running requests get their next token after it. One that comes meanwhile waits for its end.",
 			Proves: "The engine's messages: steps in which a request had its first token took longer than the " +
-				"others, with requests in the batch that were decoding. Without them: long gaps in streams at whose " +
-				"end another request had its first token, far more often than at the end of usual gaps.",
+				"others, with requests in the batch that were decoding, or that came meanwhile. " +
+				"Without them: long gaps in streams at whose end another request had its first token, " +
+				"far more often than at the end of usual gaps.",
 			Refutes: "Gaps that are as long where no request begins.",
 			Changes: []Change{
 				{

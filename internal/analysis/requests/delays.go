@@ -75,20 +75,21 @@ type ran func(pid uint32, within timeline.Spans) Ran
 
 // Bounds of what counts as a delay.
 const (
-	leastDelay    = 0.1          // of the time of requests,
-	leastOfFirst  = 0.25         // or of the time to the first token,
-	leastOfEach   = uint64(5e6)  // which is then at least so much for each request, ns
-	fewestDelayed = 3            // requests
-	leastPart     = 0.25         // of a delay that has several causes
-	leastSlots    = 0.5          // of the time in queues in which the engine made steps and told of requests that wait
-	fullCache     = 800          // permille of the KV cache from which on the next request may not fit
-	slowTail      = 5            // how many times the tails of other requests that of a slow client is
-	idleAPI       = 0.5          // share of tails below which the API server is not what they wait for
-	leastTail     = uint64(20e6) // ns
-	full          = 0.7          // share of the waits for a first token in which as many streams as ever had tokens
-	fewestHeld    = 5            // requests that waited so for most of the time to their first token
-	byChance      = 2.0          // how many times as often as others steps with prefills are long, or stalls end in one
-	mostlyPrefill = 0.5          // of the stalls
+	leastDelay     = 0.1          // of the time of requests,
+	leastOfFirst   = 0.25         // or of the time to the first token,
+	leastOfEach    = uint64(5e6)  // which is then at least so much for each request, ns
+	fewestDelayed  = 3            // requests
+	leastPart      = 0.25         // of a delay that has several causes
+	leastSlots     = 0.5          // of the time in queues in which the engine made steps and told of requests that wait
+	fullCache      = 800          // permille of the KV cache from which on the next request may not fit
+	slowTail       = 5            // how many times the tails of other requests that of a slow client is
+	idleAPI        = 0.5          // share of tails below which the API server is not what they wait for
+	leastTail      = uint64(20e6) // ns
+	longestPrefill = uint64(30e9) // ns: from when on a pause between two messages is no step with a prompt
+	full           = 0.7          // share of the waits for a first token in which as many streams as ever had tokens
+	fewestHeld     = 5            // requests that waited so for most of the time to their first token
+	byChance       = 2.0          // how many times as often as others steps with prefills are long, or stalls end in one
+	mostlyPrefill  = 0.5          // of the stalls
 )
 
 // told is a request with what the engine told of it.
@@ -286,17 +287,45 @@ func (s *Summary) preempted(list []told) *Delay {
 	return d.sum(values)
 }
 
-// prefills is for how long requests that decode waited for steps in which others had their first token, beyond a usual
-// step.
-func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
-	type step struct {
-		key      engineKey
-		from, to uint64
-		others   uint32 // requests in it that decode
-		firsts   uint32
+// prefillStep is a step of an engine, for what others wait for while it computes prompts.
+type prefillStep struct {
+	key      engineKey
+	from, to uint64
+	others   uint32 // requests in it that decode
+	firsts   uint32 // requests in it that have their first token
+}
+
+// holds returns for how long a request waited for the step, of which usual is what one takes without a prompt: it
+// decodes, or it came meanwhile, or so shortly before that it was not in the batch, and was in the next one.
+func (x *prefillStep) holds(q *recording.EngineRequest, usual uint64) uint64 {
+	switch {
+	case (engineKey{q.PID, q.Engine}) != x.key || q.Last < x.to:
+		return 0
+	case q.First <= x.from:
+		return x.to - x.from - usual
+	case q.Asked+usual > x.from && q.Asked < x.to && q.First > x.to && q.Scheduled <= x.to+usual:
+		return x.to - max(q.Asked, x.from)
 	}
-	var steps []step
-	var usual []uint64
+	return 0
+}
+
+// prefillSteps returns the steps of engines, and how long those without a prompt took. A step begins where the one
+// before ended; where that left nobody to go on with, it begins when the first request that has its first token in it
+// was scheduled.
+func prefillSteps(meta *recording.Meta, list []told) (steps []prefillStep, usual []uint64) {
+	type first struct {
+		key engineKey
+		at  uint64
+	}
+	scheduled := map[first]uint64{}
+	for i := range list {
+		if q := list[i].q; q.Scheduled > 0 && q.Preemptions == 0 {
+			k := first{engineKey{q.PID, q.Engine}, q.First}
+			if at, ok := scheduled[k]; !ok || q.Scheduled < at {
+				scheduled[k] = q.Scheduled
+			}
+		}
+	}
 	last := map[engineKey]*recording.Step{}
 	for i := range meta.Steps {
 		x := &meta.Steps[i]
@@ -304,16 +333,27 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 			continue
 		}
 		k := engineKey{x.PID, x.Engine}
-		before := last[k]
+		before, from := last[k], uint64(0)
 		last[k] = x
-		if before == nil || before.Finished >= before.Requests || x.TS <= before.TS || x.TS-before.TS > maxStep {
+		if before != nil && before.Finished < before.Requests {
+			from = before.TS
+		} else if x.Firsts > 0 {
+			from = scheduled[first{k, x.TS}]
+		}
+		if from == 0 || x.TS <= from || x.TS-from > longestPrefill {
 			continue
 		}
-		steps = append(steps, step{k, before.TS, x.TS, x.Requests - min(x.Requests, x.Firsts), x.Firsts})
+		steps = append(steps, prefillStep{k, from, x.TS, x.Requests - min(x.Requests, x.Firsts), x.Firsts})
 		if x.Firsts == 0 {
-			usual = append(usual, x.TS-before.TS)
+			usual = append(usual, x.TS-from)
 		}
 	}
+	return steps, usual
+}
+
+// prefills is for how long requests waited for steps in which others had their first token, beyond a usual step.
+func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
+	steps, usual := prefillSteps(meta, list)
 	q := quantilesOf(usual)
 	if q == nil || len(usual) < fewestGaps {
 		return nil
@@ -327,16 +367,22 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 		if x.firsts == 0 && length >= stallFactor*q.P50 {
 			long++
 		}
-		if x.firsts > 0 && x.others > 0 {
-			with++
+		if x.firsts == 0 {
+			continue
 		}
-		if x.firsts > 0 && x.others > 0 && length >= stallFactor*q.P50 {
-			d.Steps++
-			for i := range list {
-				of := list[i].q
-				if (engineKey{of.PID, of.Engine}) == x.key && of.First <= x.from && of.Last >= x.to {
-					values[i] += length - q.P50
+		held := false
+		for i := range list {
+			if n := x.holds(list[i].q, min(q.P50, length)); n > 0 {
+				held = true
+				if length >= stallFactor*q.P50 {
+					values[i] += n
 				}
+			}
+		}
+		if held || x.others > 0 {
+			with++
+			if length >= stallFactor*q.P50 {
+				d.Steps++
 			}
 		}
 	}

@@ -114,6 +114,43 @@ func TestDelayNeedsAnIdleServer(t *testing.T) {
 	}
 }
 
+// TestArrivalsBehindAPrefill: requests that come while an engine that did nothing before computes one long prompt wait
+// for that prefill, and not for a place: nobody was in the queue when a step ended.
+func TestArrivalsBehindAPrefill(t *testing.T) {
+	for _, test := range []struct {
+		prefill uint64
+		want    string
+	}{{900 * ms, "prefill-blocks-decode"}, {4000 * ms, "prefill-blocks-decode"}, {10 * ms, ""}} {
+		const tokens, small = 60, 4
+		b := newBuilder(60_000 * ms)
+		add := func(id string, asked, scheduled uint64, times ...uint64) {
+			b.stream(asked-ms/2, times...).ID = id
+			b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, recording.EngineRequest{
+				ID: id, PID: 2, Asked: asked, Scheduled: scheduled, First: times[0], Last: times[len(times)-1],
+				Finish: "stop", OutputTokens: uint32(len(times)),
+			})
+		}
+		end := 10*ms + test.prefill
+		add("huge", 10*ms, 10*ms, end, end+5*ms)
+		for i := range uint64(small) {
+			add(fmt.Sprint("small-", i), 9*ms+i*ms, end, steady(end+5*ms, 5*ms, tokens)...)
+		}
+		step := func(at uint64, requests, firsts, finished uint32) {
+			b.rec.Meta.Steps = append(b.rec.Meta.Steps, recording.Step{
+				TS: at, PID: 2, Requests: requests, Tokens: requests, Firsts: firsts, Finished: finished, Stats: true,
+			})
+		}
+		step(end, 1, 1, 0)
+		step(end+5*ms, 1+small, small, 1)
+		for i := range uint64(tokens - 1) {
+			step(end+(10+5*i)*ms, small, 0, uint32(i/(tokens-2)*small))
+		}
+		if found := append(b.delays(t), ""); found[0] != test.want {
+			t.Errorf("a prefill of %d ns: %q, want %q", test.prefill, found, test.want)
+		}
+	}
+}
+
 // TestLongStepsByChance: an engine of which every third step is long is not held up by the prefills that fall into some
 // of them, but one of which only steps with prefills are.
 func TestLongStepsByChance(t *testing.T) {

@@ -293,7 +293,7 @@ func manyStreams(t *testing.T, s *server, transport *http.Transport) {
 			streams, quantile(first, 50), quantile(first, 99), quantile(gaps, 50), quantile(gaps, 99),
 		)
 		// Most are the wait of the clients for a CPU: the strict bounds are for an idle machine, in BenchmarkClocks.
-		if quantile(first, 50) > 50_000 || quantile(gaps, 50) > 10_000 {
+		if !slow() && quantile(first, 50) > 50_000 || !slow() && quantile(gaps, 50) > 10_000 {
 			t.Errorf("%d streams: times are not those of the clients", streams)
 		}
 	}
