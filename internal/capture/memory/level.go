@@ -126,6 +126,7 @@ func (s *Source) setOpen(open bool, stop chan struct{}) bool {
 
 // Runs implements overhead.Source.
 func (s *Source) Runs(pid uint32) overhead.Runs {
+	level := s.Level()
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	var out overhead.Runs
@@ -137,16 +138,26 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 	}
 	for key, d := range s.programs.devices() {
 		if pid == 0 || key.pid() == pid {
-			r := runsOf(&d)
-			out.Count, out.NS = out.Count+r.Count, out.NS+r.NS
+			out = out.Add(runsOf(&d, level))
 		}
 	}
 	return out
 }
 
-func runsOf(d *bpf.MemoryMemoryDevice) overhead.Runs {
+// runsOf is what was counted while a level is in force.
+func runsOf(d *bpf.MemoryMemoryDevice, level int) overhead.Runs {
 	calls := d.Allocations + d.Frees
-	return overhead.Runs{Count: calls, NS: calls*callNS + d.Samples*sampleNS}
+	at := make([]uint64, len(levels))
+	for l := range at {
+		samples := d.Samples * budgets[l] / budgets[level]
+		at[l] = calls*callNS + samples*sampleNS
+		if l == levelWindows && level < levelWindows {
+			at[l] = at[l] * uint64(windowFor) / uint64(windowEvery)
+		}
+	}
+	ns := at[level]
+	at[levelOff] = 0
+	return overhead.Runs{Count: calls, NS: ns, At: at}
 }
 
 // unfollow forgets what is live, whose frees will not be seen.

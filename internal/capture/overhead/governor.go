@@ -112,7 +112,7 @@ type Governor struct {
 // Times of the governor.
 const (
 	tickEvery  = 1_000_000_000
-	tickSoon   = 250_000_000 // where what a target pays is not known yet
+	tickSoon   = 200_000_000 // where what a target pays is not known yet, or there is none
 	guard      = 20_000_000  // ns after a change of levels that belong to no slice
 	minSlice   = 100_000_000
 	maxSlice   = 1_000_000_000
@@ -183,7 +183,7 @@ func (g *Governor) Step(targets []Target) uint64 {
 	if now >= g.tick {
 		g.look(now, targets)
 		g.tick = now + tickEvery
-		if slices.ContainsFunc(g.targets, func(w *watched) bool { return w.known == 0 }) {
+		if len(g.targets) == 0 || slices.ContainsFunc(g.targets, func(w *watched) bool { return w.known == 0 }) {
 			g.tick = now + tickSoon
 		}
 	}

@@ -157,6 +157,29 @@ func TestFarBeyondTheBudget(t *testing.T) {
 	}
 }
 
+// TestNewTargetIsJudgedSoon: of a target that comes after the daemon has begun, what is far beyond the budget is
+// reduced within half a second.
+func TestNewTargetIsJudgedSoon(t *testing.T) {
+	dear := newSource("cuda calls", 0.2)
+	w := newWorld(5, dear)
+	g := w.governor(5)
+	for range 10 {
+		w.now = max(w.now+1e6, g.Step(nil))
+	}
+	g.Step(nil)
+	w.now += 1e6
+	target := w.target(500, 0.1)
+	target.next = float64(w.now)
+	w.now = g.tick
+	came := target.next
+	for dear.level == 0 && float64(w.now) < came+2e9 {
+		w.pass(g, 0.01)
+	}
+	if took := (float64(w.now) - came) / 1e6; took > 500 {
+		t.Errorf("the source was reduced %.0f ms after the target had come, want 500 at most", took)
+	}
+}
+
 // TestLevelsInBetweenAreLeftOut: a source that knows what it takes at other levels goes at once to the first at which
 // that is not far beyond the budget, and comes back by all of them.
 func TestLevelsInBetweenAreLeftOut(t *testing.T) {

@@ -106,8 +106,7 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 	}
 	all := s.spent
 	for pid := range s.procs {
-		r := s.runsOf(pid)
-		all.Count, all.NS = all.Count+r.Count, all.NS+r.NS
+		all = all.Add(s.runsOf(pid))
 	}
 	return all
 }
@@ -118,5 +117,13 @@ func (s *Source) runsOf(pid uint32) overhead.Runs {
 	if s.library.Load().unwinder != nil {
 		each += unwindNS
 	}
-	return overhead.Runs{Count: v.Taken + v.Passed, NS: v.Took + v.Taken*each + v.Passed*passNS}
+	samples, passed := v.Took+v.Taken*each, v.Passed*passNS
+	r := overhead.Runs{Count: v.Taken + v.Passed, NS: samples + passed}
+	if s.level < len(divisors) {
+		for _, by := range divisors {
+			r.At = append(r.At, samples*uint64(divisors[s.level])/uint64(by)+passed)
+		}
+		r.At = append(r.At, 0)
+	}
+	return r
 }

@@ -111,7 +111,11 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 	var p bpf.SchedFollowedProcess
 	_ = s.kernel.objects.Followed.Lookup(pid, &p) // its ended threads; none where it is not followed
 	n := p.Switches + s.living(pid)
-	return overhead.Runs{Count: n, NS: n * levels[s.level].ns}
+	r := overhead.Runs{Count: n, NS: n * levels[s.level].ns}
+	for i := range levels {
+		r.At = append(r.At, n*levels[i].ns)
+	}
+	return r
 }
 
 // sumsFor is how long sums are good: many targets are asked about at a time, and to read the states of all threads
