@@ -48,7 +48,7 @@ type GPU struct {
 	MIG   bool   `json:"mig"`
 	Parts []part `json:"parts,omitempty"` // by index
 
-	HeldBy []Holder `json:"held_by,omitempty"` // processes of the target, by pid
+	HeldBy []holder `json:"held_by,omitempty"` // processes of the target, by pid
 
 	PCIe   *Traffic `json:"pcie,omitempty"`   // nil: not known
 	NVLink *Traffic `json:"nvlink,omitempty"` // of all links together; nil: not known, or there are none
@@ -58,8 +58,8 @@ type GPU struct {
 	PerToken     float64 `json:"energy_per_token_j"`     // of output; 0: not known
 }
 
-// Holder is a process that holds memory of a GPU.
-type Holder struct {
+// holder is a process that holds memory of a GPU.
+type holder struct {
 	PID  uint32 `json:"pid"`
 	Used uint64 `json:"used_bytes"` // by NVML's count, when it was asked last
 }
@@ -161,10 +161,10 @@ func (g *GPU) addHolders(d *recording.Driver) {
 	}
 	for _, p := range d.Processes {
 		if p.UUID == g.UUID {
-			g.HeldBy = append(g.HeldBy, Holder{p.PID, p.Used})
+			g.HeldBy = append(g.HeldBy, holder{p.PID, p.Used})
 		}
 	}
-	slices.SortFunc(g.HeldBy, func(a, b Holder) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortFunc(g.HeldBy, func(a, b holder) int { return cmp.Compare(a.PID, b.PID) })
 }
 
 // addParts adds the parts of a divided GPU, which is used where one of them is.

@@ -153,6 +153,9 @@ func TestMemoryIsMatchedInTime(t *testing.T) {
 	b.As(recordtest.PID, 99).Do("cudaFree", 100_000, 5*us, 0xa000) // by another thread
 	b.As(recordtest.PID, recordtest.PID).Do("cudaMalloc", 200_000, 10*us, 0xa000, 300)
 	b.Do("cudaMallocHost", 300_000, 20*us, 0xb000, 50)
+	b.Do("cudaHostRegister", 340_000, 4*us, 0xc000, 700) // pins memory of the program's own
+	b.Do("cudaHostUnregister", 360_000, 3*us, 0xc000)
+	b.Do("cuMemHostRegister_v2", 380_000, 4*us, 0xe000, 8)
 	b.Do("cudaFree", 400_000, 5*us, 0xdead) // allocated before the window
 	b.Do("cudaFree", 500_000, 5*us, 0)      // allowed, frees nothing
 	b.Fail("cudaMalloc", 600_000, 10*us, 2, 0, 1<<40)
@@ -160,9 +163,9 @@ func TestMemoryIsMatchedInTime(t *testing.T) {
 	equal(t, "memory", Memory{
 		Kinds: []allocation{
 			{Kind: "device", Count: 3, Failed: 1, Bytes: 1300, Time: 30 * us, Kept: 300},
-			{Kind: "host", Count: 1, Bytes: 50, Time: 20 * us, Kept: 50},
+			{Kind: "host", Count: 3, Bytes: 758, Time: 28 * us, Kept: 58},
 		},
-		Frees: 3, FreeTime: 15 * us, Freed: 1000, Unmatched: 1, Net: 350,
+		Frees: 4, FreeTime: 18 * us, Freed: 1700, Unmatched: 1, Net: 358,
 	}, s.Memory)
 	equal(t, "errors",
 		[]ErrorCode{{Function: "cudaMalloc", Code: 2, Name: "cudaErrorMemoryAllocation", Count: 1}}, s.Errors)

@@ -41,6 +41,12 @@ func kindOf(f *recording.Function, name string) kind {
 	case cuda.Free:
 		return freeKind
 	}
+	switch { // pinning the program's own memory
+	case strings.HasSuffix(name, "HostRegister"):
+		return allocKind
+	case strings.HasSuffix(name, "HostUnregister"):
+		return freeKind
+	}
 	return otherKind
 }
 

@@ -168,7 +168,7 @@ type Memory struct {
 
 // allocation is one kind of memory.
 type allocation struct {
-	Kind   string `json:"kind"` // device, host, managed
+	Kind   string `json:"kind"` // device, host (pinned, also by registering it), managed
 	Count  uint64 `json:"count"`
 	Failed uint64 `json:"failed"`
 	Bytes  uint64 `json:"bytes"` // of those that succeeded, as asked for
