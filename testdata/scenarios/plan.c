@@ -138,11 +138,21 @@ void plan_end(void) {
   now.cause = NULL;
 }
 
+// A part shorter than this holds no delay that counts, and reading it would take a good part of it.
+enum { HOLDS_DELAY = 500000 }; // ns
+
 void plan_split(const char *cause, uint64_t from) {
   if (!now.cause) return;
-  add(now.cause, now.from, from, 0);
+  uint64_t delay = 0, before = from - now.from;
+  if (plan_now() - now.from > HOLDS_DELAY) {
+    uint64_t left = run_delay();
+    delay = left - now.delay;
+    now.delay = left;
+  }
+  uint64_t early = delay < before ? delay : before;
+  add(now.cause, now.from, from, early);
   now.from = plan_now();
-  add(cause, from, now.from, 0);
+  add(cause, from, now.from, delay - early);
 }
 
 void plan_add(const char *cause, uint64_t from, uint64_t to) { add(cause, from, to, 0); }
