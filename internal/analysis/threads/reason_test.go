@@ -103,7 +103,7 @@ func TestWho(t *testing.T) {
 		want  Who
 	}{
 		"a thread of ours": {off(1, 9, blocked, 202, 1, us), Who{PID: 7, TID: 8, Name: "worker"}},
-		"a stranger":       {off(1, 9, blocked, 202, 1, them), Who{PID: 9, TID: 10, Name: "other", OtherThread: true}},
+		"another thread":   {off(1, 9, blocked, 202, 1, them), Who{PID: 9, TID: 10, Name: "other", OtherThread: true}},
 		"a timer":          {off(1, 9, blocked|event.FromIRQ, 202, 1, 0), Who{Interrupt: true}},
 		"nobody seen":      {off(1, 9, blocked, 202, 0, 0), Who{Unknown: true}},
 		"a displacer":      {off(1, 9, preempted, 0, 0, them), Who{PID: 9, TID: 10, Name: "other", OtherThread: true}},

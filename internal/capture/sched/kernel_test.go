@@ -280,7 +280,7 @@ func TestNames(t *testing.T) {
 	}
 	if len(otherThreads) != 1 || otherThreads[0].Name != "worker" || otherThreads[0].PID != 9 ||
 		otherThreads[0].TID != 10 {
-		t.Errorf("strangers %+v", otherThreads)
+		t.Errorf("other threads %+v", otherThreads)
 	}
 	n.watch(7, true) // another process with that number
 	if left := n.allObjects(); len(left) != 0 {
@@ -306,7 +306,7 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 	others, seen := len(n.otherThreads)+len(n.before), len(n.files[7].seen)
 	if others > maxOtherThreads || seen > maxObjects || n.count != seen {
-		t.Errorf("%d strangers, %d files, counted as %d", others, seen, n.count)
+		t.Errorf("%d other threads, %d files, counted as %d", others, seen, n.count)
 	}
 }
 
@@ -328,7 +328,7 @@ func TestNamesOfEndedProcesses(t *testing.T) {
 		n.observe([]event.Event{own}) // read from the ring when the process has ended
 		now = now.Add(each)
 		if others := len(n.otherThreads) + len(n.before); others > 2*kept {
-			t.Fatalf("after %d processes %d strangers are kept", i, others)
+			t.Fatalf("after %d processes %d other threads are kept", i, others)
 		}
 		if len(n.files) > kept || len(n.ended) > kept || n.count > kept || len(n.watched) != 1 {
 			t.Fatalf("after %d processes: of %d files are kept, %d ended, %d in all, %d watched",

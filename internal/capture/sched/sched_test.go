@@ -89,7 +89,7 @@ func TestPipeFromAnotherProcess(t *testing.T) {
 			t.Errorf("woken by %+v, want the child", w.By)
 		}
 	}
-	// The child was there before: nobody follows it, so it is a stranger, with a name.
+	// The child was there before: nobody follows it, so it is another thread, with a name.
 	if len(waits) < 5 || !waits[0].By.OtherThread || waits[0].By.Name != "waiter" {
 		t.Errorf("%d waits, the first ended by %+v", len(waits), waits[0].By)
 	}

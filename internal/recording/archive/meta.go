@@ -92,7 +92,7 @@ func processTables() []nameTable {
 			func(m *recording.Meta) *[]recording.Thread { return &m.Threads },
 			func(_ int, v recording.Thread) threadRow { return threadRow(v) },
 			func(r threadRow) recording.Thread { return recording.Thread(r) }),
-		tableOf("strangers",
+		tableOf("other_threads",
 			"threads of other processes that woke or preempted a thread of the target", false,
 			func(m *recording.Meta) *[]recording.Thread { return &m.OtherThreads },
 			func(_ int, v recording.Thread) threadRow { return threadRow(v) },

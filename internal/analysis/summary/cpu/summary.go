@@ -97,9 +97,9 @@ type Waker struct {
 	PID         uint32  `json:"pid,omitempty"`
 	TID         uint32  `json:"tid,omitempty"`
 	Name        string  `json:"name,omitempty"`
-	OtherThread bool    `json:"stranger,omitempty"`  // no thread of the target
-	Interrupt   bool    `json:"interrupt,omitempty"` // an interrupt or timer
-	Nobody      bool    `json:"nobody,omitempty"`    // it still waits, or nobody was seen
+	OtherThread bool    `json:"other_thread,omitempty"` // no thread of the target
+	Interrupt   bool    `json:"interrupt,omitempty"`    // an interrupt or timer
+	Nobody      bool    `json:"nobody,omitempty"`       // it still waits, or nobody was seen
 	Count       uint64  `json:"count"`
 	Time        uint64  `json:"time_ns"`
 	Doing       string  `json:"doing,omitempty"`         // what it did meanwhile, most of the time
@@ -160,7 +160,7 @@ type taker struct {
 	PID         uint32 `json:"pid,omitempty"`
 	TID         uint32 `json:"tid,omitempty"`
 	Name        string `json:"name,omitempty"`
-	OtherThread bool   `json:"stranger,omitempty"`
+	OtherThread bool   `json:"other_thread,omitempty"`
 	Throttled   bool   `json:"throttled,omitempty"` // nobody: the CPU went idle, for the cgroup's quota was used up
 	Count       uint64 `json:"count"`
 	Time        uint64 `json:"time_ns"` // for which the target's threads waited
