@@ -277,6 +277,12 @@ func TestLayersAreNoIterations(t *testing.T) {
 		{"kernels in a step", rows(20, "DataLoader", "ProfilerStep#4"), "", `1 range was named "ProfilerStep"`},
 		{"kernels in a call of a module", rows(20, "DataLoader", "nn.Module: GPT_0"), "", ""},
 		{"kernels", rows(20, "DataLoader", "run.py(3): main"), "period of the kernel gemm", ""},
+		{
+			"ranges that launch nothing",
+			strings.Replace(rows(20, "DataLoader", "run.py(3): main"), "[", `[`+strings.Repeat(
+				`{"ph":"X","cat":"user_annotation","name":"detach_","pid":9,"tid":9,"ts":1050,"dur":1},`, 4), 1),
+			"period of the kernel gemm", "",
+		},
 		{"kernels of one graph", oneGraph(rows(20, "DataLoader")), "", ""},
 	} {
 		d := diagnosed(t, c.text)

@@ -181,11 +181,11 @@ func isPart(name string) bool {
 const mostLaunches = 2.0 / 3
 
 // holdsStep reports whether ranges hold most of what their process launches from the first to the last of them, as far
-// as launches were recorded.
+// as launches were recorded. In a trace of another tool, those from whose first to last nothing is launched hold none.
 func (a *analysis) holdsStep(r *namedRanges) bool {
 	spans := r.spans()
 	starts := a.inGroups("launch", "graph")
-	inside, all := 0, 0
+	inside, all, outside := 0, 0, 0
 	for i := range a.t.Threads {
 		th := &a.t.Threads[i]
 		if a.t.Processes[th.Process].PID != r.pid {
@@ -193,7 +193,11 @@ func (a *analysis) holdsStep(r *namedRanges) bool {
 		}
 		for k, at := th.First, 0; k < th.Last; k++ {
 			op := &a.t.Ops[k]
-			if !op.Outer() || !starts[op.Func] || op.Start < r.from || op.Start >= r.to {
+			if !op.Outer() || !starts[op.Func] {
+				continue
+			}
+			if op.Start < r.from || op.Start >= r.to {
+				outside++
 				continue
 			}
 			all++
@@ -204,6 +208,9 @@ func (a *analysis) holdsStep(r *namedRanges) bool {
 				inside++
 			}
 		}
+	}
+	if all == 0 && outside > 0 && a.imported() {
+		return false
 	}
 	return float64(inside) >= mostLaunches*float64(all)
 }

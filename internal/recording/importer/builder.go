@@ -327,11 +327,22 @@ func (b *builder) completeCalls() {
 		}
 	}
 	for i := range b.events {
-		if e := &b.events[i]; e.Kind == event.Copy && copies[key(e.PID, uint32(e.Args[0]))] {
+		e := &b.events[i]
+		if e.Kind != event.Copy {
+			continue
+		}
+		enqueued, known := copies[key(e.PID, uint32(e.Args[0]))]
+		if !known { // called before the file begins: nothing shows that the caller waited, unless the memory does
+			enqueued = isLocked(cuda.MemoryKind(e.Ret>>8)) && isLocked(cuda.MemoryKind(e.Ret>>16))
+		}
+		if enqueued {
 			e.Ret |= asyncCopy
 		}
 	}
 }
+
+// isLocked reports whether a GPU copies from and to memory by itself.
+func isLocked(k cuda.MemoryKind) bool { return k.CUPTI() == "Pinned" || k.CUPTI() == "Device" }
 
 // asyncCopy is the bit of a copy's Ret that says that its call only enqueued it: bpf/event.h.
 const asyncCopy = 1 << 24

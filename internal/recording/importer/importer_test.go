@@ -304,7 +304,8 @@ func TestNothingLostInFiles(t *testing.T) {
 	}
 }
 
-// TestNsysMemory holds that kinds of memory are CUPTI's: nsys counts from 0, pageable.
+// TestNsysMemory holds that kinds of memory are CUPTI's: nsys counts from 0, pageable. A copy whose call is not in the
+// file held its caller only if the memory is pageable.
 func TestNsysMemory(t *testing.T) {
 	rec, err := importer.Open(nsysFile(t, append(
 		tables(),
@@ -312,7 +313,8 @@ func TestNsysMemory(t *testing.T) {
 		"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, contextId INT, streamId INT, "+
 			"correlationId INT, globalPid INT, bytes INT, copyKind INT, srcKind INT, dstKind INT)",
 		"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES "+
-			"(5000,5100,0,1,7,11,42<<24,4096,1,0,2),(5200,5300,0,1,7,12,42<<24,4096,2,2,1),(5400,5500,0,1,7,13,42<<24,4096,11,4,4)",
+			"(5000,5100,0,1,7,11,42<<24,4096,1,0,2),(5200,5300,0,1,7,12,42<<24,4096,2,2,1),(5400,5500,0,1,7,13,42<<24,4096,11,4,4),"+
+			"(5600,5700,0,1,7,14,42<<24,4096,1,1,2),(5800,5900,0,1,7,15,42<<24,4096,1,0,2)",
 		"INSERT INTO StringIds VALUES (20,'cudaMemcpyAsync_v3020'),(21,'cudaMemcpy_v3020')",
 		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (4900,4950,42<<24|43,11,21,0),(5150,5160,42<<24|43,12,20,0)",
 	)...))
@@ -329,6 +331,8 @@ func TestNsysMemory(t *testing.T) {
 		1 | 1<<8 | 3<<16,
 		2 | 3<<8 | 2<<16 | 1<<24,
 		1 | 5<<8 | 5<<16,
+		1 | 2<<8 | 3<<16 | 1<<24, // without a call in the file
+		1 | 1<<8 | 3<<16,
 	} // CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, 5 managed
 	if !slices.Equal(got, want) {
 		t.Errorf("copies %#x, want %#x", got, want)
