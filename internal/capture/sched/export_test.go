@@ -39,3 +39,10 @@ func Missed(s *Source) uint64 { return s.kernel.missed() }
 func Deaf(s *Source) error {
 	return s.kernel.watchWakers(false)
 }
+
+// ClockKnown reports whether the times of the kernel's own account can be compared with those of events.
+func ClockKnown(s *Source) (bool, error) {
+	known := uint64(0)
+	err := s.kernel.objects.ClockKnown.Get(&known)
+	return known != 0, err
+}
