@@ -157,7 +157,7 @@ int sched_switch(__u64 *ctx)
 	bool out = passes(prev->tgid), in = passes(next->tgid);
 	__u64 now;
 
-	if (has_account() && !clock_known)
+	if (has_account() && clock_known < CLOCK_SAMPLES)
 		learn_first(prev, next);
 	if (!out && !in)
 		return 0;

@@ -14,22 +14,28 @@
 /*
  * CLOCK_MONOTONIC less the run queue's clock, in ns. Learned from threads that were seen to
  * take a CPU, the first of them anybody's: the kernel reads its clock just before, so that each says a little too much,
- * and the least is right. The clocks drift apart by some 10 ppm at most, and a virtual
- * machine may stand still in between: up it goes slowly.
+ * or a lot where a virtual machine stands still in between, and the least is right. The clocks drift apart by some
+ * 10 ppm at most: up it goes slowly.
  */
 __u64 clock_offset OWN_LINE;
-__u64 clock_known; /* not 0 from the first thread on */
+__u64 clock_known; /* of how many threads, CLOCK_SAMPLES at most */
 
+#define CLOCK_SAMPLES 16
 #define CLOCK_SLACK 16384 /* ns within which nothing is written, for all CPUs read it */
 
 static __always_inline void set_clock(__u64 offset)
 {
 	__s64 more = offset - clock_offset;
 
-	if (clock_known && more >= 0 && more < CLOCK_SLACK)
-		return;
-	clock_offset = clock_known && more > 0 ? clock_offset + (more >> 3) : offset;
-	clock_known = 1;
+	if (clock_known < CLOCK_SAMPLES) {
+		if (!clock_known || more < 0)
+			clock_offset = offset;
+		clock_known++;
+	} else if (more < 0) {
+		clock_offset = offset;
+	} else if (more >= CLOCK_SLACK) {
+		clock_offset += more >> 3;
+	}
 }
 
 /* A thread leaves a CPU that it was seen to take at t->in. */
@@ -39,7 +45,7 @@ static __always_inline void learn_clock(struct task_struct___sched *task, struct
 		set_clock(t->in - task->sched_info.last_arrival);
 }
 
-/* Who was seen to take this CPU last, whoever that is, until the clock is known. */
+/* Who was seen to take this CPU last, whoever that is, until there are enough samples of the clock. */
 struct taken {
 	__u64 in;	/* ns */
 	__u64 arrivals; /* sched_info.pcount before it */

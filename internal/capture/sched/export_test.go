@@ -40,9 +40,8 @@ func Deaf(s *Source) error {
 	return s.kernel.watchWakers(false)
 }
 
-// ClockKnown reports whether the times of the kernel's own account can be compared with those of events.
-func ClockKnown(s *Source) (bool, error) {
-	known := uint64(0)
-	err := s.kernel.objects.ClockKnown.Get(&known)
-	return known != 0, err
+// ClockSamples returns how many times of the kernel's own account were compared with those of events.
+func ClockSamples(s *Source) (n uint64, err error) {
+	err = s.kernel.objects.ClockKnown.Get(&n)
+	return n, err
 }
