@@ -28,6 +28,7 @@ READY = 120.0  # s that a program or a daemon may take to be ready
 IN = 20.0  # s that an agent is waited for
 HOG = "while True: pass"
 SAYS = 60.0  # s between two words of how far it is
+HOLDS = ["1 ms", "2 ms", "5 ms", "10 ms", "longer"]  # how long threads were held at most
 AGENT_ALONE = ["--cpu-sampling-frequency-hz", "0", "--scheduling=false", "--memory=false", "--requests", "off"]
 
 SIMULATED = {
@@ -55,6 +56,12 @@ def read(path):
             return f.read()
     except OSError:
         return ""
+
+
+def milliseconds(duration):
+    """Returns a duration as Go writes it, which ends with a unit."""
+    units = {"h": 3.6e6, "m": 6e4, "s": 1e3, "ms": 1.0, "µs": 1e-3, "ns": 1e-6}
+    return sum(float(n) * units[unit] for n, unit in re.findall(r"([\d.]+)(h|ms|m|s|µs|ns)", duration))
 
 
 class Program:
@@ -104,6 +111,10 @@ class Program:
         windows, last = next((m.groups() for m in reversed(ends) if m), (0, ""))
         self.counts["attachments"] += 1
         self.counts["windows"] += int(windows)
+        for line in lines:
+            if m := re.search(r'"held_1_2_5_10_more_ms": \[(.*)\], "held_longest": "([^"]+)"', line):
+                self.check.holds.update(dict(zip(HOLDS, map(int, m[1].split(",")))))
+                self.check.longest_hold = max(self.check.longest_hold, m[2], key=milliseconds)
         if how == signal.SIGKILL:
             self.counts["killed" if has_agent else "killed on its way in"] += 1
         elif not has_agent:
@@ -243,6 +254,7 @@ class Campaign:
     def __init__(self, args):
         self.bin, self.out, self.wanted = os.path.abspath(args.bin), args.out, args.attachments
         self.began, self.stopped, self.longest = time.monotonic(), False, 0.0
+        self.holds, self.longest_hold = collections.Counter(), "0s"
         self.deadline = self.began + args.limit
         os.makedirs(self.out, exist_ok=True)
         kinds = self.simulated(args.simulated) if args.simulated else self.real(args.workloads_dir)
@@ -344,6 +356,8 @@ class Campaign:
         print()
         for r in rows:
             print("  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip())
+        print(f"\nthreads held: {', '.join(f'{self.holds[h]} for {h}' for h in HOLDS)}; the longest "
+            f"{self.longest_hold}")
         return total
 
 
