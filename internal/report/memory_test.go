@@ -41,8 +41,8 @@ func TestMemoryOfTheDriver(t *testing.T) {
 	}
 }
 
-// TestHeldByNVML: what a process holds is said where no framework's allocator is known to compare it with.
-func TestHeldByNVML(t *testing.T) {
+// TestHeldByDriver: what a process holds is said where no framework's allocator is known to compare it with.
+func TestHeldByDriver(t *testing.T) {
 	rec := decode().Recording()
 	rec.Meta.Sensors = []recording.Sensor{{TS: rec.Meta.From, GPU: 3, UUID: "GPU-3"}}
 	rec.Meta.Driver = &recording.Driver{Processes: []recording.GPUProcess{
@@ -58,7 +58,7 @@ func TestHeldByNVML(t *testing.T) {
 		if err := d(&text); err != nil {
 			t.Fatal(err)
 		}
-		if got := text.String(); !strings.Contains(got, "Process 17 holds 5.00 GB of GPU 3 by NVML's count.") ||
+		if got := text.String(); !strings.Contains(got, "Process 17 holds 5.00 GB of GPU 3 by the driver's count.") ||
 			strings.Contains(got, "Process 18 holds") || strings.Contains(got, "9.00 GB of GPU") {
 			t.Errorf("%s:\n%s", name, got)
 		}

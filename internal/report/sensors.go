@@ -90,7 +90,7 @@ func holderLines(m *Model) (lines []string) {
 		g := &m.Sensors.GPUs[i]
 		for _, h := range g.HeldBy {
 			if !known[h.PID] {
-				lines = append(lines, fmt.Sprintf("Process %d holds %s of GPU %d by NVML's count.", h.PID,
+				lines = append(lines, fmt.Sprintf("Process %d holds %s of GPU %d by the driver's count.", h.PID,
 					format.Size(h.Used), g.Index))
 			}
 		}

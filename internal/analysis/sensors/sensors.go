@@ -61,7 +61,7 @@ type GPU struct {
 // holder is a process that holds memory of a GPU.
 type holder struct {
 	PID  uint32 `json:"pid"`
-	Used uint64 `json:"used_bytes"` // by NVML's count, when it was asked last
+	Used uint64 `json:"used_bytes"` // by the driver's count, when it was asked last
 }
 
 // part is a part of a divided GPU (MIG).

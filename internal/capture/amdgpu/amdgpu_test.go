@@ -215,6 +215,40 @@ func TestSamples(t *testing.T) {
 	}
 }
 
+// TestProcesses: the compute driver says what each process holds, by a number of its own for each GPU.
+func TestProcesses(t *testing.T) {
+	compute := t.TempDir()
+	for path, content := range map[string]string{
+		"topology/nodes/0/gpu_id":     "0\n", // a CPU
+		"topology/nodes/0/properties": "cpu_cores_count 64\nunique_id 0\n",
+		"topology/nodes/1/gpu_id":     "51183\n",
+		"topology/nodes/1/properties": "simd_count 416\nunique_id 4463545264172889864\n", // 0x3df1b2c4d5e6f708
+		"proc/4711/vram_51183":        "1073741824\n",
+		"proc/4711/vram_7":            "4096\n", // of no GPU that is known
+		"proc/4711/pasid":             "32770\n",
+		"proc/4712/vram_51183":        "0\n",
+	} {
+		path = filepath.Join(compute, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := New(Options{Folder: tree(t), Compute: compute})
+	defer s.Close()
+	if err := s.Follow(sleeper.Mapping(t, "libamdhip64.so.6")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "processes", func() bool { return len(s.Processes()) > 0 })
+	got := s.Processes()
+	want := []recording.GPUProcess{{TS: got[0].TS, PID: 4711, UUID: s.cards[0].uuid, Used: 1 << 30}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
 func TestNoCard(t *testing.T) {
 	s := New(Options{Folder: t.TempDir()})
 	if got := s.State(); got.State != "unavailable" || len(s.Latest()) != 0 {

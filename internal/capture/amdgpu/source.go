@@ -33,7 +33,8 @@ const (
 
 // Options are the settings of New. The zero value is right for a daemon.
 type Options struct {
-	Folder string // tests: stands in for /sys/class/drm
+	Folder  string // tests: stands in for /sys/class/drm
+	Compute string // tests: stands in for /sys/class/kfd/kfd
 }
 
 // link is what PCIe of one GPU carried last, bytes a second.
@@ -42,13 +43,15 @@ type link struct{ rx, tx, at uint64 }
 // Source samples the sensors of AMD's GPUs while a target uses HIP. It implements daemon.Source.
 type Source struct {
 	cards   []card
+	compute string // the compute driver's folder
 	worker  *demand.Worker
 	linking sync.WaitGroup // reads of pcie_bw, of which each takes a second
 
-	mu      sync.Mutex
-	samples []recording.Sensor
-	links   map[int]link
-	errs    []error // by GPU: why its sensors are not known
+	mu        sync.Mutex
+	samples   []recording.Sensor
+	links     map[int]link
+	processes []recording.GPUProcess // as they were read last
+	errs      []error                // by GPU: why its sensors are not known
 }
 
 // Present reports whether the machine has a GPU of AMD.
@@ -57,7 +60,9 @@ func Present() bool { return len(cards(folder)) > 0 }
 // New makes a source; nothing is read before a target uses HIP.
 func New(opts Options) *Source {
 	list := cards(cmp.Or(opts.Folder, folder))
-	s := &Source{cards: list, links: map[int]link{}, errs: make([]error, len(list))}
+	s := &Source{
+		cards: list, compute: cmp.Or(opts.Compute, computeFolder), links: map[int]link{}, errs: make([]error, len(list)),
+	}
 	isHIP := func(base string) bool { return strings.HasPrefix(base, "libamdhip64.so") }
 	s.worker = demand.New(demand.Options{Uses: isHIP, Start: s.start})
 	return s
@@ -90,6 +95,7 @@ func (s *Source) start(stop <-chan struct{}, run func(func())) {
 	clear(s.errs)
 	s.mu.Unlock()
 	run(func() { s.sample(stop) })
+	run(func() { s.watchProcesses(stop) })
 	for i := range s.cards {
 		s.linking.Go(func() { s.watchLink(&s.cards[i], stop) })
 	}
