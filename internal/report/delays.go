@@ -38,7 +38,7 @@ func delayCost(d *requests.Delay) string {
 	text := fmt.Sprintf("costs %s of the time of %s",
 		format.Percent(d.Share), format.Plural(d.Requests, "request", "requests"))
 	if d.First > 0 {
-		text += fmt.Sprintf(", %s of that to the first token", format.Percent(d.First))
+		text += fmt.Sprintf(", and %s of their time to the first token", format.Percent(d.First))
 	}
 	return text + fmt.Sprintf(" (%s each, p99 %s)", format.Span(d.P50), format.Span(d.P99))
 }

@@ -14,6 +14,7 @@ const (
 	notedStalls  = 0.05
 	notedPrefill = 0.5
 	notedPause   = 0.05
+	usualGaps    = 5 // where more than one gap in so many is long, that is no exception
 )
 
 // requestText reports how long requests take, "" where none has ended.
@@ -163,6 +164,10 @@ func goodputText(g *requests.Goodput) string {
 func stallText(s *requests.Stalls) string {
 	if s == nil || s.Share < notedStalls {
 		return ""
+	}
+	if s.Stalls*usualGaps > s.Gaps {
+		return fmt.Sprintf("tokens come in bursts: %s of the time between them is in %s of %s",
+			format.Percent(s.Share), format.Plural(s.Stalls, "gap", "gaps"), format.Count(s.Gaps))
 	}
 	text := fmt.Sprintf("%s of the time between tokens is what %s of %s were longer than usual (from %s on)",
 		format.Percent(s.Share), format.Plural(s.Stalls, "gap", "gaps"), format.Count(s.Gaps), format.Span(s.Threshold))
