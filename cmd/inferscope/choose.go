@@ -196,7 +196,7 @@ func (g *global) candidates(ctx context.Context) ([]api.Candidate, error) {
 
 // findCandidates is candidates, but returns the message instead of printing it.
 func (g *global) findCandidates(ctx context.Context) (found []api.Candidate, said string, err error) {
-	program, err := siblingProgram("inferscoped")
+	program, err := daemonProgram()
 	if err != nil {
 		return nil, "", err
 	}

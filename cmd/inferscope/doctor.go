@@ -39,7 +39,7 @@ func (g *global) doctor(cmd *cobra.Command, f *reportFlags) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	path, err := siblingProgram("inferscoped")
+	path, err := daemonProgram()
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 			"start one with: sudo inferscoped; or run this command with sudo, which starts one for the time",
 			why)
 	}
-	if _, err := siblingProgram("inferscoped"); err != nil {
+	if _, err := daemonProgram(); err != nil {
 		return nil, why
 	}
 	if f.last > 0 {

@@ -123,7 +123,7 @@ func (g *global) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return g.supervise(context.WithoutCancel(cmd.Context()),
-		&job{path: path, args: args, out: out, flags: f, settings: settings, as: as})
+		&job{path: path, args: args, out: out, flags: f, as: as})
 }
 
 // typed returns the settings that were given as flags, by key.

@@ -77,7 +77,7 @@ func (w *watcher) agents(ctx context.Context, j *job) (bool, error) {
 // startDaemon starts a temporary daemon that the user as may also connect to, if not nil. The daemon ends with the
 // calling thread.
 func (g *global) startDaemon(flags []string, as *account) (*watcher, error) {
-	path, err := siblingProgram("inferscoped")
+	path, err := daemonProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +211,9 @@ func (w *watcher) close() error {
 	return nil
 }
 
-// siblingProgram finds another program of this project: in the directory of this one, else on the PATH.
-func siblingProgram(name string) (string, error) {
+// daemonProgram finds inferscoped: in the directory of this program, else on the PATH.
+func daemonProgram() (string, error) {
+	const name = "inferscoped"
 	if self, err := os.Executable(); err == nil {
 		path := filepath.Join(filepath.Dir(self), name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {

@@ -21,14 +21,13 @@ import (
 
 // job is one run of a program.
 type job struct {
-	path     string
-	args     []string
-	out      place
-	goal     *goal // of out, held since before the program began; nil: it could not be opened
-	flags    *runFlags
-	settings config.Settings
-	as       *account // nil: as we do
-	starved  bool     // it was killed while the kernel killed for want of memory
+	path    string
+	args    []string
+	out     place
+	goal    *goal // of out, held since before the program began; nil: it could not be opened
+	flags   *runFlags
+	as      *account // nil: as we do
+	starved bool     // it was killed while the kernel killed for want of memory
 }
 
 // place is the destination of the report.

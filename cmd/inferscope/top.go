@@ -83,7 +83,7 @@ func (g *global) top(ctx context.Context, f *topFlags) error {
 		return clierror.New(clierror.Usage, "use --once, with --json for programs", errors.New("top is for a terminal"))
 	}
 	style := styleOf(tty, g.environ)
-	m := newTopModel(style.Color, asciiOnly(tty, g.environ))
+	m := newTopModel(style.Color)
 	m.look = func(m *topModel) tea.Cmd {
 		a := ask{number: m.asked, before: m.last, open: m.open}
 		if !m.urgent && m.last != nil {

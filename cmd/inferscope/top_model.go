@@ -43,7 +43,7 @@ var orderNames = [orders]string{"idle GPU", "iterations", "cost", "pid", "name",
 // topModel is the state of top. bubbletea passes it keys and snapshots one at a time.
 type topModel struct {
 	look          func(*topModel) tea.Cmd // fetches the next snapshot
-	color, ascii  bool
+	color         bool
 	width, height int
 
 	last     *snapshot
@@ -60,8 +60,8 @@ type topModel struct {
 	failed   error
 }
 
-func newTopModel(color, ascii bool) *topModel {
-	return &topModel{color: color, ascii: ascii, width: 80, height: 24}
+func newTopModel(color bool) *topModel {
+	return &topModel{color: color, width: 80, height: 24}
 }
 
 // Init requests the first snapshot.

@@ -23,7 +23,7 @@ import (
 // driven is a model whose looks are counted and answered by hand.
 func driven(t *testing.T, targets int) (m *topModel, looks *int) {
 	t.Helper()
-	m, looks = newTopModel(false, false), new(int)
+	m, looks = newTopModel(false), new(int)
 	m.look = func(*topModel) tea.Cmd { *looks++; return nil }
 	m.Init()
 	m.Update(some(m, targets))

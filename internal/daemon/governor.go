@@ -37,7 +37,6 @@ type governing struct {
 	follower *follower
 	activity activity // may be nil
 	sources  []overhead.Source
-	budget   float64
 	pinned   []string
 	governor *overhead.Governor // nil: there is no budget
 
@@ -51,7 +50,7 @@ type governing struct {
 // newGoverning returns nil where no source has levels. Its error is a clierror.Usage.
 func newGoverning(opts Overhead, d *Daemon) (*governing, error) {
 	g := &governing{
-		log: d.log, clock: d.clock, follower: d.follower, activity: d.activity, budget: opts.Budget,
+		log: d.log, clock: d.clock, follower: d.follower, activity: d.activity,
 		targets: map[uint32]*governed{}, of: map[uint32]*overhead.Progress{},
 	}
 	for _, s := range d.sources {

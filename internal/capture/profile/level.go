@@ -112,7 +112,7 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 }
 
 func (s *Source) runsOf(pid uint32) overhead.Runs {
-	v, _ := s.programs.process(pid)
+	v := s.programs.process(pid)
 	each := uint64(enterNS)
 	if s.library.Load().unwinder != nil {
 		each += unwindNS

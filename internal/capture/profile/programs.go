@@ -114,7 +114,7 @@ func (p *programs) program(cause event.SampleCause) *ebpf.Program {
 
 // follow lets samples of pid be taken; layout may be nil. What was counted of it stays.
 func (p *programs) follow(pid uint32, layout *bpf.SamplePythonLayout) error {
-	v, _ := p.process(pid)
+	v := p.process(pid)
 	v.Python = bpf.SamplePythonLayout{}
 	if layout != nil {
 		v.Python = *layout
@@ -125,12 +125,12 @@ func (p *programs) follow(pid uint32, layout *bpf.SamplePythonLayout) error {
 	return nil
 }
 
-// process returns what the programs know of a process that is sampled.
-func (p *programs) process(pid uint32) (v bpf.SampleSampledProcess, ok bool) {
+// process returns what the programs know of a process; nothing if it is not sampled.
+func (p *programs) process(pid uint32) (v bpf.SampleSampledProcess) {
 	if p.objects.SampledProcesses.Lookup(pid, &v) != nil {
-		return bpf.SampleSampledProcess{}, false
+		return bpf.SampleSampledProcess{}
 	}
-	return v, true
+	return v
 }
 
 func (p *programs) forget(pid uint32) { _ = p.objects.SampledProcesses.Delete(pid) }

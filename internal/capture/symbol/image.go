@@ -35,7 +35,6 @@ const (
 type image struct {
 	in       io.ReaderAt
 	size     uint64
-	segments Segments
 	sections []section
 	headers  uint64 // hash of the file and section headers
 }
@@ -65,7 +64,7 @@ func openImage(r io.ReaderAt, size int64) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if im.segments, err = im.readSegments(h); err != nil {
+	if _, err = im.readSegments(h); err != nil {
 		return nil, err
 	}
 	if err := im.readSections(h); err != nil {

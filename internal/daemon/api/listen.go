@@ -21,7 +21,6 @@ const maxSocketPath = 107
 // Listener is a unix socket that only one daemon can hold at a time.
 type Listener struct {
 	*net.UnixListener
-	path string
 	lock *os.File
 }
 
@@ -47,7 +46,7 @@ func Listen(path string) (*Listener, error) {
 		release(lock)
 		return nil, err
 	}
-	return &Listener{UnixListener: l, path: path, lock: lock}, nil
+	return &Listener{UnixListener: l, lock: lock}, nil
 }
 
 // Close removes the socket and lets the next daemon have its place. It can be called twice.

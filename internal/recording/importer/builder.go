@@ -140,16 +140,11 @@ func (b *builder) rangeName(name string) (int32, error) {
 	return i, b.name(name)
 }
 
-// process enters a process, and gives it a name where it has none.
-func (b *builder) process(pid uint32, comm string) {
-	i, ok := b.processes[pid]
-	if !ok {
-		i = len(b.meta.Processes)
-		b.processes[pid] = i
+// process enters a process.
+func (b *builder) process(pid uint32) {
+	if _, ok := b.processes[pid]; !ok {
+		b.processes[pid] = len(b.meta.Processes)
 		b.meta.Processes = append(b.meta.Processes, recording.Process{PID: pid})
-	}
-	if p := &b.meta.Processes[i]; p.Comm == "" {
-		p.Comm = comm
 	}
 }
 

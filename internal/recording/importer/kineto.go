@@ -312,7 +312,7 @@ func (k *kineto) call(r *row) error {
 	if err != nil || !ok {
 		return err
 	}
-	k.process(pid, "")
+	k.process(pid)
 	// Kineto has no arguments: Fault says that those slots are not known.
 	e := event.Event{
 		TS:    r.TS.ns,
@@ -359,7 +359,7 @@ func (k *kineto) annotation(r *row) error {
 	if err != nil {
 		return err
 	}
-	k.process(pid, "")
+	k.process(pid)
 	return k.add(
 		event.Event{TS: r.TS.ns, Dur: r.Dur.ns, PID: pid, TID: tid, Kind: event.Range, Flags: event.Timed, Ret: i},
 	)

@@ -69,7 +69,7 @@ func (k *kineto) settle(e *event.Event) error {
 		}
 		e.PID = pid
 	}
-	k.process(e.PID, "")
+	k.process(e.PID)
 	if e.Kind != event.Sync {
 		k.stream(e.PID, uint32(e.Func>>8), e.TID)
 		k.describe(e.PID, uint32(e.Func&0xff))

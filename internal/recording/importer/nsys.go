@@ -289,7 +289,7 @@ func (n *nsys) readCalls() error {
 				}
 				names[v[4]] = fn
 			}
-			n.process(process(v[2]), "")
+			n.process(process(v[2]))
 			return n.worked(event.Event{
 				TS: ts, Dur: dur, PID: process(v[2]), TID: thread(v[2]), Func: fn, Kind: event.Call,
 				Flags: event.Timed | event.Fault | event.Correlated, Ret: int32(uint32(v[3])),

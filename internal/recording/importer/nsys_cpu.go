@@ -53,7 +53,7 @@ func (n *nsys) readRanges() error {
 			if err != nil {
 				return err
 			}
-			n.process(process(v[5]), "")
+			n.process(process(v[5]))
 			return n.add(event.Event{
 				TS:    ts,
 				Dur:   dur,
@@ -150,7 +150,7 @@ func (n *nsys) readSwitches() error {
 		}
 		delete(left, k)
 		e.Dur, e.Ret = s.at-e.TS, e.Ret|int32(s.cpu)<<16
-		n.process(s.pid, "")
+		n.process(s.pid)
 		n.sched = true
 		if err := n.add(e); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (n *nsys) readSamples() error {
 			return nil
 		}
 		n.cpus = true
-		n.process(process(v[3]), "")
+		n.process(process(v[3]))
 		e := event.Event{
 			TS: uint64(v[1]), PID: process(v[3]), TID: thread(v[3]), Func: uint16(event.Clock), Kind: event.Sample,
 			Ret: int32(uint16(v[2])), Args: [4]uint64{stacks[v[0]], uint64(event.Whole)},

@@ -30,7 +30,7 @@ func (n *nsys) gpuEvent(v []int64) (event.Event, bool) {
 		return event.Event{}, false
 	}
 	pid := process(v[6])
-	n.process(pid, "")
+	n.process(pid)
 	n.stream(pid, u32(v[3]), u32(v[4]))
 	n.device(pid, u32(min(v[2], 255)))
 	node := u64(v[8])
@@ -170,7 +170,7 @@ func (n *nsys) readSyncs() error {
 		}
 		s := v[len(gpuColumns()):]
 		pid := process(v[6])
-		n.process(pid, "")
+		n.process(pid)
 		return n.worked(event.Event{
 			TS: ts, Dur: dur, PID: pid, TID: u32(v[4]), Func: place(u64(v[2]), u64(v[3])), Flags: event.Timed,
 			Kind: event.Sync,

@@ -55,7 +55,7 @@ func (b *builder) addSpan(pid, tid uint32, ts, dur uint64, f recording.Frame) er
 	k := key(pid, tid)
 	s.byThread[k] = append(s.byThread[k], span{ts, ts + dur, i})
 	s.count++
-	b.process(pid, "")
+	b.process(pid)
 	return nil
 }
 

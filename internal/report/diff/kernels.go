@@ -13,9 +13,8 @@ const maxRuns = 4096
 
 // runs is all runs of one kernel.
 type runs struct {
-	time  float64 // ns
-	count int
-	some  []float64 // durations, ns
+	time float64   // ns
+	some []float64 // durations, ns
 }
 
 // kernelRuns gathers the runs of each kernel by its short name.
@@ -40,7 +39,6 @@ func kernelRuns(t *timeline.Timeline) map[string]*runs {
 			}
 			byIndex[k] = r
 		}
-		r.count++
 		r.time += float64(a.End - a.Start)
 		if len(r.some) < maxRuns {
 			r.some = append(r.some, float64(t.Duration(a)))

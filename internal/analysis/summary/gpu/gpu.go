@@ -42,7 +42,7 @@ func SummarizeWith(t *timeline.Timeline, also func(device int, first, last int32
 	var beside sync.WaitGroup
 	var queue queue
 	beside.Go(func() { queue = w.asked.result(a.t) }) // nothing else needs what it reads from now on
-	w.result(a, s)
+	w.result(s)
 	s.Peers = peers(t)
 	s.Launches = a.launches(s.Calls)
 	s.Syncs = a.syncs()
@@ -87,7 +87,7 @@ func (w *work) add(i int32, act *timeline.Activity) {
 	}
 }
 
-func (w *work) result(a *analysis, s *Summary) {
+func (w *work) result(s *Summary) {
 	q := w.asked
 	s.Links = w.links.result()
 	s.Kernels, s.Graphs = w.kernels.result(s.Activity)

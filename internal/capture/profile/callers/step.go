@@ -25,16 +25,15 @@ type memory interface {
 // arch is what differs between architectures.
 type arch struct {
 	sp       int
-	fp       int
 	userBits uint // of addresses; what is above is arm64's signature
 }
 
 func archOf(m elf.Machine) (arch, bool) {
 	switch m {
 	case elf.EM_X86_64:
-		return arch{sp: 7, fp: 6, userBits: 64}, true
+		return arch{sp: 7, userBits: 64}, true
 	case elf.EM_AARCH64:
-		return arch{sp: 31, fp: 29, userBits: 48}, true
+		return arch{sp: 31, userBits: 48}, true
 	}
 	return arch{}, false
 }
