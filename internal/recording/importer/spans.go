@@ -271,10 +271,19 @@ func annotationFrame(name string) recording.Frame {
 	return recording.Frame{Kind: recording.PythonFrame, Name: stepName(name)}
 }
 
-// stepName takes the number from the name of a step of torch.profiler: as one name they are the iterations.
+// stepName takes from the name of a step what differs from one to the next: as one name they are the iterations.
+// torch.profiler counts steps. vLLM and SGLang write what is in the batch, as in
+// "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk90sqsq2sqsk90)" and "step[DECODE bs=32]".
 func stepName(name string) string {
-	if strings.HasPrefix(name, "ProfilerStep#") {
+	switch {
+	case strings.HasPrefix(name, "ProfilerStep#"):
 		return "ProfilerStep"
+	case strings.HasPrefix(name, "execute_") && strings.Contains(name, "context_") &&
+		strings.Contains(name, "_generation_"):
+		return "execute"
+	case strings.HasPrefix(name, "step["):
+		kind, _, _ := strings.Cut(name, " bs=")
+		return strings.TrimSuffix(kind, "]") + "]"
 	}
 	return name
 }

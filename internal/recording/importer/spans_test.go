@@ -142,3 +142,19 @@ func TestShortSpansGiveWay(t *testing.T) {
 		t.Errorf("what was left out is not said: %+v", rec.Meta.Sources)
 	}
 }
+
+// TestStepsHaveOneName holds that steps of an engine are ranges of one name, whatever is in their batches.
+func TestStepsHaveOneName(t *testing.T) {
+	rec := readRows(t, []traceRow{
+		{"X", "user_annotation", "execute_16_context_0(sq0sk0)_generation_16(sq16sk8209)", 9, 9, 0, 100, nil},
+		{"X", "user_annotation", "execute_context_1(888_788544)_generation_0(0)", 9, 9, 200, 100, nil},
+		{"X", "user_annotation", "step[DECODE bs=32]", 9, 9, 400, 100, nil},
+		{"X", "user_annotation", "step[EXTEND bs=15 toks=15360]", 9, 9, 600, 100, nil},
+		{"X", "user_annotation", "execute_plan", 9, 9, 800, 100, nil},
+	}, importer.DefaultLimits())
+	if want := []string{"execute", "step[DECODE]", "step[EXTEND]", "execute_plan"}; !slices.Equal(
+		rec.Meta.GPU.Ranges, want,
+	) {
+		t.Errorf("ranges %q, want %q", rec.Meta.GPU.Ranges, want)
+	}
+}
