@@ -7,8 +7,10 @@ import atexit
 import contextlib
 import glob
 import json
+import math
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -66,6 +68,22 @@ def aftermath(process, log):
     code = process.poll()
     how = "lives" if code is None else f"ended with {code}"
     return f"the process {how}; its log ends:\n{tail(log)}\nfaults: " + ("\n".join(faults()) or "none in dmesg")
+
+
+# Two-sided 95% of Student's t by degrees of freedom, from 1.
+STUDENT = (
+    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09,
+    2.09,
+)
+
+
+def interval(values):
+    """The mean of values and half the width of its 95% confidence interval, which is infinite for one value."""
+    n = len(values)
+    mean = statistics.fmean(values) if n else math.nan
+    if n < 2:
+        return mean, math.inf
+    return mean, STUDENT[min(n - 1, len(STUDENT)) - 1] * statistics.stdev(values) / math.sqrt(n)
 
 
 def base(name):

@@ -11,6 +11,7 @@ import time
 import numpy
 
 import gpu_nsys
+from common import interval
 from gpu_daemon import Daemon
 from gpu_workload import pace
 from steps import Steps, largest
@@ -25,23 +26,12 @@ PARTS = {
 }
 # Of a window, ms from its beginning or end: CUPTI is subscribed to and enabled before the first, left after the second.
 OPENING, CLOSING, AFTERMATH = 60, 60, 400
-# Student's t, two-sided, by degrees of freedom
-T95 = (
-    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14,
-)
-
-
-def half_width(values):
-    """Of the 95% confidence interval of the values' mean; infinite for one value."""
-    if len(values) < 2:
-        return float("inf")
-    t = T95[len(values) - 2] if len(values) - 2 < len(T95) else 2.0
-    return t * float(numpy.std(values, ddof=1)) / len(values) ** 0.5
 
 
 def share(values):
-    """A mean share with its half width, in percent and points."""
-    return f"{percent(numpy.mean(values))} +- {100 * half_width(values):.2f}"
+    """A mean share and half the width of its interval, in percent and points."""
+    mean, half = interval(values)
+    return f"{percent(mean)} +- {100 * half:.2f}"
 
 
 def stretch(w, seconds):
@@ -219,14 +209,15 @@ class Defaults:
             return {**figures, "windows add": f"{len(self.lost)} windows are too few to say"}
         period = float(numpy.mean(self.periods))
         shares = [ms / 1000 / period for ms in self.lost]
+        lost, half = interval(self.lost)
         figures |= {
             "windows add": share(shares),
-            "a window takes ms": f"{numpy.mean(self.lost):.1f} +- {half_width(self.lost):.1f} ({len(self.lost)})",
+            "a window takes ms": f"{lost:.1f} +- {half:.1f} ({len(self.lost)})",
             "each s": f"{period:.1f}",
             "all adds": share(self.added),
             "largest ms alone/with": f"{most[1]:.1f}/{most[0]:.1f}",
             "goal": goal(float(numpy.mean(shares)), *most)
-            + ("" if numpy.mean(shares) + half_width(shares) <= 0.02 else "; the interval reaches beyond 2%"),
+            + ("" if sum(interval(shares)) <= 0.02 else "; the interval reaches beyond 2%"),
         }
         return {**figures, **self.steps, "the daemon says": self.says.replace(",", ";")}
 

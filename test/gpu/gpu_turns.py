@@ -15,7 +15,8 @@ import time
 import numpy
 
 import gpu_nsys
-from gpu_cost import AFTERMATH, CLOSING, OPENING, half_width, lost_in_windows, percent, share, stretch
+from common import interval
+from gpu_cost import AFTERMATH, CLOSING, OPENING, lost_in_windows, percent, share, stretch
 from gpu_daemon import CALL, CORRELATED, Daemon, Harm
 from gpu_floor import BOTH, Floor, ended
 from steps import Steps, largest
@@ -94,7 +95,7 @@ class Turns:
             "outside of windows": share(added(self.quiet, base)),
         }
         if len(self.lost) > 2:
-            each, wide = float(numpy.mean(self.lost)), half_width(self.lost)
+            each, wide = interval(self.lost)
             period = max(DEFAULT, each / 1000 / SHARE)
             figures["a window takes ms"] = f"{each:.1f} +- {wide:.1f} ({len(self.lost)})"
             figures[f"so each {DEFAULT:g} s"] = f"{each / DEFAULT / 10:+.2f}% +- {wide / DEFAULT / 10:.2f}"

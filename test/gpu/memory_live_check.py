@@ -13,7 +13,6 @@ Prints a table; exits 1 if a check failed.
 import bisect
 import ctypes
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -22,7 +21,7 @@ import threading
 import time
 
 import recording
-from common import SOCKET, Daemon, print_checks
+from common import SOCKET, Daemon, interval, print_checks
 
 ROUNDS = 7  # of watched and not, in turn
 RATE = 30_000  # allocations a second
@@ -255,17 +254,6 @@ def exports(bin_dir, out_dir, victim, checks):
     heap = f"{out_dir}/heap.pb.gz"
     client(bin_dir, "export", "--pid", str(victim.pid), "--to", "heap", "-o", heap)
     checks.append(("pprof heap, bytes", os.path.getsize(heap), os.path.getsize(heap) > 100))
-
-
-# Two-sided 95% of Student's t by degrees of freedom, from 1.
-STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12)
-
-
-def interval(values):
-    """Mean and half of its 95% interval."""
-    n = len(values)
-    t = STUDENT[min(n - 1, len(STUDENT)) - 1] if n > 1 else math.nan
-    return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(n) if n > 1 else math.nan
 
 
 def cost(bin_dir, out_dir, victim, checks, rounds):

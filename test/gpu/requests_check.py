@@ -24,7 +24,6 @@ import os
 import signal
 import socket
 import ssl
-import statistics
 import struct
 import subprocess
 import sys
@@ -33,6 +32,7 @@ import threading
 import time
 
 import common
+import engines
 
 PROMPT = "requests-check-canary " * 20
 
@@ -421,9 +421,9 @@ def cost(args, port, pid, pairs, tls):
             rate[way] = load(port, 16, 2, args.tokens, tls)[1]
             daemon.stop()
         ratios.append(1 - rate["on"] / rate["off"])
-    half = 2 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0
+    mean, half = common.interval(ratios)
     print(
-        f"cost of requests at 16 streams{' over TLS' if tls else ''}: {100 * statistics.mean(ratios):.2f}% ± "
+        f"cost of requests at 16 streams{' over TLS' if tls else ''}: {100 * mean:.2f}% ± "
         f"{100 * half:.2f}% ({len(ratios)} ABBA pairs)"
     )
 
@@ -486,16 +486,14 @@ def command_of(args, name, port, certificate):
         return [
             args.llama_server, "-m", args.model, "--port", str(port), "-np", "256", "-ngl", "99", "-c", "262144",
             "--threads-http", "260",
-        ], {}, ""
+        ], None, ""
     if name == "own":
         more = ["--certificate", certificate] if certificate else []
-        return [sys.executable, os.path.abspath(__file__), "--serve", str(port), *more], {}, ""
-    folder = dict(p.split("=", 1) for p in args.packages).get(name, "")
-    env = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
-    env["OMP_NUM_THREADS"] = "1"
-    if folder:
-        env["PYTHONPATH"] = folder + os.pathsep + os.environ.get("PYTHONPATH", "")
-    model = make_model(name)
+        return [sys.executable, os.path.abspath(__file__), "--serve", str(port), *more], None, ""
+    env = {**engines.environment(dict(p.split("=", 1) for p in args.packages).get(name)), "OMP_NUM_THREADS": "1"}
+    model = tempfile.mkdtemp(prefix="model-")
+    # transformers serve cannot make up weights.
+    engines.write_model(model, 8, 1024, *(["bfloat16"] if name == "transformers" else []))
     address = ["--host", "127.0.0.1", "--port", str(port)]
     if name == "transformers":
         command = [sys.executable, "-m", "transformers.cli.transformers", "serve", "--continuous-batching", *address]
@@ -509,25 +507,7 @@ def command_of(args, name, port, certificate):
     if name != "vllm":
         sys.exit(f"no server is called {name}")
     names = ["warm", *(tag for load in STREAMS for tag in tags(*load))]
-    return [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--load-format", "dummy",
-        "--max-model-len", "4096", "--gpu-memory-utilization", "0.4", "--max-num-seqs", "256", *address,
-        "--compilation-config", '{"mode":0,"cudagraph_mode":"FULL_DECODE_ONLY"}', "--served-model-name", *names,
-    ], env, ""
-
-
-def make_model(name):
-    """A small llama; with weights where the server cannot make them up."""
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import vllm_check; vllm_check.make_model(sys.argv[2], 8, 1024)"
-    if name == "transformers":
-        code += """
-from transformers import AutoConfig, GenerationConfig, LlamaForCausalLM
-model = LlamaForCausalLM(AutoConfig.from_pretrained(sys.argv[2]))
-model.generation_config = GenerationConfig()  # no token ends an answer
-model.bfloat16().save_pretrained(sys.argv[2])"""
-    folder = tempfile.mkdtemp(prefix="model-")
-    subprocess.run([sys.executable, "-c", code, os.path.dirname(os.path.abspath(__file__)), folder], check=True)
-    return folder
+    return engines.vllm(model, port, names, 256), env, ""
 
 
 def free_port():
@@ -546,20 +526,24 @@ def running(args, name, certificate):
     port = free_port()
     command, env, path = command_of(args, name, port, certificate)
     log = open(os.path.join(tempfile.mkdtemp(), "log"), "w")
-    server = Daemon.target = common.start(command, stdout=log, stderr=log, env={**os.environ, **env})
+    server = Daemon.target = common.start(command, stdout=log, stderr=log, env=env)
     try:
-        deadline = time.time() + 240
-        while True:
-            try:
-                ask(port, 4, path + "warm", bool(certificate))
-                break
-            except OSError as e:
-                if time.time() > deadline or server.poll() is not None:
-                    raise NoAnswer(f"{e}; {common.aftermath(server, log.name)}") from e
-                time.sleep(1)
+        await_answer(server, log.name, port, path + "warm", bool(certificate))
         yield port, server.pid, path
     finally:
         common.end_group(server)
+
+
+def await_answer(server, log, port, model, tls=False):
+    """Waits until a server answers, which may load its model first."""
+    deadline = time.monotonic() + 240
+    while True:
+        try:
+            return ask(port, 4, model, tls)
+        except OSError as e:
+            if time.monotonic() > deadline or server.poll() is not None:
+                raise NoAnswer(f"{e}; {common.aftermath(server, log)}") from e
+            time.sleep(1)
 
 
 if __name__ == "__main__":

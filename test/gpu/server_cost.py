@@ -43,7 +43,7 @@ import typing
 import numpy
 
 import common
-import vllm_check
+import engines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "servers"))
@@ -56,16 +56,6 @@ WARM = 20  # seconds that a program may take to get fast
 AROUND = 900e6  # ns before and after a window whose steps it is compared with
 AFTERMATH = 5e6  # ns after a window in which it is still felt
 FIRST = 2  # seconds after the daemon is ready that are looked at by themselves
-# Two-sided 95% quantiles of Student's t by degrees of freedom.
-T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 15: 2.13, 20: 2.09}
-
-
-def interval(values):
-    """Mean and half width of its 95% interval."""
-    if len(values) < 2:
-        return statistics.fmean(values), math.inf
-    t = T95[max(k for k in T95 if k <= len(values) - 1)]
-    return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def middle(gaps):
@@ -139,12 +129,13 @@ class Program:
         self._wait(lambda: self._count() > 20, "the first steps")
 
     def _start(self, args, taskset, streams, log):
-        if self.name.startswith("vllm"):
-            vllm_check.make_model(self.dir, 8, 1024)
-            options = argparse.Namespace(archive=[], packages=args.vllm, eager=False, seqs=16)
-            return vllm_check.start(options, self.port, self.dir, log, *taskset, **SESSION)
         env = dict(os.environ)
-        if self.name.startswith("llama"):
+        if self.name.startswith("vllm"):
+            env = engines.environment(args.vllm)
+            engines.write_model(self.dir, 8, 1024)
+            env["PYTHONFAULTHANDLER"] = "1"
+            command = engines.vllm(self.dir, self.port, ["m"], 16)
+        elif self.name.startswith("llama"):
             if "eager" in self.name:
                 env["GGML_CUDA_DISABLE_GRAPHS"] = "1"
             command = [
@@ -360,7 +351,7 @@ class Measured:
         self.longest = {"off": 0.0, "on": 0.0, "whole": 0.0}
 
     def figures(self):
-        mean, half = interval(self.added)
+        mean, half = common.interval(self.added)
         middle, low, high = usual(self.added)
         pause = (max(self.longest["on"], self.longest["whole"]) - self.longest["off"]) / 1e6
         if math.isinf(low):  # too few pairs for signed ranks
@@ -383,14 +374,14 @@ class Measured:
         }
 
     def _parts(self):
-        between, half = interval(self.between)
-        inside, of_inside = interval(self.inside)
+        between, half = common.interval(self.between)
+        inside, of_inside = common.interval(self.inside)
         return f"{between * 100:+.2f} +- {half * 100:.2f}, {inside * 100:+.2f} +- {of_inside * 100:.2f}"
 
     def _window(self):
         if not self.windows:
             return "-"
-        mean, half = interval(self.windows)
+        mean, half = common.interval(self.windows)
         kernels = self.kernels[1] / max(1, self.kernels[0])
         return f"{mean / 1e6:.0f} +- {half / 1e6:.0f} ({len(self.windows)} windows, {kernels:.0f} kernels each)"
 

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,37 +23,11 @@ import time
 import traceback
 
 import common
+import engines
 import requests_check
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WORDS = 4096
 LOADS = ((1, 4), (16, 2))  # streams and rounds of each attachment
-
-
-def make_model(folder, layers, size):
-    """A llama without weights, and a tokenizer in which each token is a word."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, PreTrainedTokenizerFast
-
-    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2}
-    for i in range(3, WORDS):
-        vocabulary[f"t{i:04d}"] = i
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.decoder = decoders.WordPiece(prefix="##")
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="</s>"
-    )
-    fast.chat_template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
-    fast.save_pretrained(folder)
-    config = LlamaConfig(
-        vocab_size=WORDS, hidden_size=size, intermediate_size=4 * size, num_hidden_layers=layers,
-        num_attention_heads=size // 64, num_key_value_heads=size // 64, max_position_embeddings=4096,
-        bos_token_id=1, eos_token_id=2, pad_token_id=2,
-    )
-    config.architectures = ["LlamaForCausalLM"]
-    config.dtype = "bfloat16"
-    config.save_pretrained(folder)
 
 
 def unpack(archives):
@@ -62,26 +35,6 @@ def unpack(archives):
     for a in archives:
         subprocess.run(["tar", "xf", a, "-C", folder], check=True)
     return folder
-
-
-def start(args, port, model, log, *prefix, names=("m",), preload="", **more):
-    """Starts vLLM, which knows its model by names, behind the words of prefix (taskset); more goes to Popen."""
-    env = {**os.environ, "LD_PRELOAD": preload, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-           "VLLM_USE_FLASHINFER_SAMPLER": "0", "PYTHONFAULTHANDLER": "" if preload else "1",
-           "VLLM_LOGGING_LEVEL": "INFO"}
-    folder = unpack(args.archive) if args.archive else args.packages
-    if folder:
-        env["PYTHONPATH"] = folder + os.pathsep + env.get("PYTHONPATH", "")
-    command = [
-        *prefix, sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name",
-        *names, "--load-format", "dummy", "--max-model-len", "4096", "--gpu-memory-utilization", "0.4",
-        "--port", str(port), "--host", "127.0.0.1", "--max-num-seqs", str(args.seqs),
-    ]
-    if args.eager:
-        command.append("--enforce-eager")
-    else:
-        command += ["--compilation-config", '{"mode":0,"cudagraph_mode":"FULL_DECODE_ONLY"}']
-    return common.start(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, **more)
 
 
 def metrics(port):
@@ -103,20 +56,22 @@ class Server:
     def __init__(self, args, port, model):
         self.port, self.log = port, open(os.path.join(tempfile.mkdtemp(), "vllm.log"), "w+")
         names = ["m", *(tag for load in LOADS for tag in requests_check.tags(*load))]
-        preload = common.fault_library(os.path.dirname(self.log.name))
-        self.process = start(args, port, model, self.log, names=names, preload=preload)
+        env = engines.environment(unpack(args.archive) if args.archive else args.packages)
+        env["LD_PRELOAD"] = common.fault_library(os.path.dirname(self.log.name))
+        self.process = common.start(
+            engines.vllm(model, port, names, args.seqs, args.eager),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            env=env,
+        )
         self.pid = self.process.pid
 
-    def await_ready(self, limit):
-        deadline = time.time() + limit
-        while True:
-            try:
-                requests_check.ask(self.port, 4, "m")
-                return
-            except (OSError, http.client.HTTPException):
-                if time.time() > deadline or self.process.poll() is not None:
-                    sys.exit("vLLM does not answer: " + self.aftermath())
-                time.sleep(1)
+    def await_ready(self):
+        try:
+            requests_check.await_answer(self.process, self.log.name, self.port, "m")
+        except requests_check.NoAnswer as e:
+            sys.exit(f"vLLM does not answer: {e}")
 
     def aftermath(self):
         return common.aftermath(self.process, self.log.name)
@@ -213,14 +168,11 @@ def main():
     a.add_argument("--seqs", type=int, default=16, help="slots of vLLM's batch")
     args = a.parse_args()
     model = tempfile.mkdtemp(prefix="model-")
-    make_model(model, 8, 1024)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    server = Server(args, port, model)
+    engines.write_model(model, 8, 1024)
+    server = Server(args, requests_check.free_port(), model)
     attachments, deaths, failed = 0, 0, []
     try:
-        server.await_ready(240)
+        server.await_ready()
         for streams, rounds in LOADS * args.rounds:
             attachments += 1
             try:

@@ -78,7 +78,8 @@ func TestTransformersServe(t *testing.T) {
 	watch.NeedRoot(t)
 	python := interpreter(t, "torch, transformers, fastapi, uvicorn, openai")
 	model := t.TempDir()
-	if out, err := exec.Command(python, "testdata/random_llama.py", model).CombinedOutput(); err != nil {
+	write := exec.Command(python, "../gpu/engines.py", model, "2", "128", "float32")
+	if out, err := write.CombinedOutput(); err != nil {
 		t.Fatalf("make a model: %v\n%s", err, out)
 	}
 	port := freePort(t)
