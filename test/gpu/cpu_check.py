@@ -140,7 +140,7 @@ def fill(workload):
 
 
 def watch(way, options, workload):
-    """One stretch of time watched in one way; returns what was found."""
+    """Watches the workload in one way for an interval, and returns what was found."""
     daemon = Daemon(
         f"{options.bin}/inferscoped", workload.pid, f"{options.out}/daemon-{way.replace(' ', '')}.log", *WAYS[way]
     )

@@ -61,7 +61,7 @@ SETS = {
 # CPUs that a program shares with so many others.
 CROWDS = {"one-cpu": (1, 2), "crowded-pair": (2, 4), "noisy-neighbours": (3, 6)}
 
-PATIENT = 300  # seconds that a program goes on while it is watched, unless it is told to stop
+WATCH_TIMEOUT = 300  # seconds after which a watched program that is not told to stop ends by itself
 SETTLED = 30  # seconds for the agent to come in; it comes with a call, and a server that is idle makes few
 UNWINDING = 1.0  # seconds after that, for the tables of the unwinder
 
@@ -207,7 +207,7 @@ def client(o, *words):
 def recorded(o, program, name):
     """Records a program that runs under the daemon. Returns the recording's path, and the program's pace meanwhile."""
     path = f"{o.out}/{name}.isc"
-    program.send(PATIENT)
+    program.send(WATCH_TIMEOUT)
     gpu = () if o.gpu == "none" else ("--gpu", o.gpu)
     with gpu_daemon.Daemon(o.bin, program.pid, f"{o.out}/{name}.log", *gpu) as d:
         if o.gpu != "none":

@@ -119,7 +119,7 @@ def parse():
     p.add_argument("--only", default="", help="workloads, by comma")
     p.add_argument("--modes", default="continuous,windows")
     p.add_argument("--limit", type=float, default=520, help="seconds the whole stage may take")
-    p.add_argument("--seconds", type=float, default=8, help="length of a stretch that is measured")
+    p.add_argument("--seconds", type=float, default=8, help="length of a measured interval")
     p.add_argument(
         "--rounds", type=int, default=2, help="cost, budget, continuous, turns, floor: times that each is measured"
     )

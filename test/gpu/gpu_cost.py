@@ -1,9 +1,10 @@
 """Stages of the GPU check that measure time: what watching a program adds to its iterations, in parts.
 
 cost        alone, with the probes only, with windows only, with everything: interleaved rounds, and where in a window
-the time goes budget      the daemon at all its defaults, with windows as rare as it makes them once it has learnt what
-they take: what it says they do, and what they do continuous  all the time: time per iteration before, while and after;
-the same under nsys and torch.profiler
+            the time goes
+budget      the daemon at all its defaults, with windows as rare as it makes them once it has learnt what they take:
+            what it says they do, and what they do
+continuous  all the time: time per iteration before, while and after; the same under nsys and torch.profiler
 """
 
 import time
@@ -34,7 +35,7 @@ def share(values):
     return f"{percent(mean)} +- {100 * half:.2f}"
 
 
-def stretch(w, seconds):
+def measure_pace(w, seconds):
     """The pace of the next seconds."""
     begin = time.monotonic_ns()
     time.sleep(seconds)
@@ -59,7 +60,7 @@ def cost(check):
 
 
 def _parts(check, name):
-    """Each part in each round has a stretch alone before and after it: drift of the machine cancels."""
+    """Each part in each round has an interval alone before and after it: drift of the machine cancels."""
     alone, added, largest, windows, cpu = (
         [],
         {p: [] for p in PARTS},
@@ -70,7 +71,7 @@ def _parts(check, name):
     lost = []
     with check.workload(name) as w:
         time.sleep(2)
-        alone.append(stretch(w, 0.4 * check.seconds))
+        alone.append(measure_pace(w, 0.4 * check.seconds))
         for i in range(check.rounds):
             order = list(PARTS)
             for part in order[i % len(order):] + order[:i % len(order)]:
@@ -79,14 +80,14 @@ def _parts(check, name):
                         d.settled()
                     time.sleep(1.0)
                     cpu0, t0 = d.cpu_s(), time.monotonic()
-                    during = stretch(w, check.seconds)
+                    during = measure_pace(w, check.seconds)
                     cpu[part].append((d.cpu_s() - cpu0) / (time.monotonic() - t0))
                     if "windows" in PARTS[part]:
                         got = d.recording().windows(w.pid)
                         windows.append(len(got))
                         lost += lost_in_windows(w, got)
                 time.sleep(0.5)
-                alone.append(stretch(w, 0.4 * check.seconds))
+                alone.append(measure_pace(w, 0.4 * check.seconds))
                 base = (alone[-1]["period"] + alone[-2]["period"]) / 2
                 added[part].append(during["period"] / base - 1)
                 largest[part] = max(largest[part], during["max"])
@@ -162,7 +163,7 @@ def budget(check):
 
 
 class Defaults:
-    """What the daemon at its defaults adds, beside stretches alone before and after it, and what its windows take, each
+    """What the daemon at its defaults adds, beside intervals alone before and after it, and what its windows take, each
     beside the time just around it, so that a program whose own pace drifts by more than is looked for can be judged. A
     window takes no less while the daemon learns."""
 
@@ -172,13 +173,13 @@ class Defaults:
         )
 
     def measure(self, check, w):
-        self.alone.append(stretch(w, 0.75 * check.seconds))
+        self.alone.append(measure_pace(w, 0.75 * check.seconds))
         with Daemon(check.bin, w.pid, check.log(f"budget {w.name}")) as d:
             d.settled()
             came = time.monotonic_ns()
             time.sleep(LEARNING)
             begin, look = time.monotonic_ns(), Steps(d)
-            self.during.append(stretch(w, WATCHED))
+            self.during.append(measure_pace(w, WATCHED))
             pauses = largest(w.iterations(begin, time.monotonic_ns()))
             windows = d.recording("1h").windows(w.pid)
             self.says = d.agent().get("detail", "")
@@ -186,7 +187,7 @@ class Defaults:
             self.steps = {**look.figures(), **look.blame(pauses)}
         self.log = d.said()
         time.sleep(0.5)
-        self.alone.append(stretch(w, 0.75 * check.seconds))
+        self.alone.append(measure_pace(w, 0.75 * check.seconds))
         base = (self.alone[-1]["period"] + self.alone[-2]["period"]) / 2
         self._windows(w, [v for v in windows if v[0] > came + 10**9], begin, base)
 
@@ -247,16 +248,16 @@ def _continuous(check, name):
     with check.workload(name) as w:
         time.sleep(2)
         for _ in range(check.rounds):
-            before.append(stretch(w, check.seconds))
+            before.append(measure_pace(w, check.seconds))
             begin = time.monotonic_ns()
             with Daemon(check.bin, w.pid, check.log(f"continuous {name}"), "--gpu", "continuous") as d:
                 d.settled()
                 time.sleep(0.5)
                 attach.append(pace(w.iterations(begin, time.monotonic_ns()))["max"])
-                during.append(stretch(w, 1.5 * check.seconds))
+                during.append(measure_pace(w, 1.5 * check.seconds))
                 seen = len(d.recording("2s").kernels())
             time.sleep(0.5)
-            after.append(stretch(w, check.seconds))
+            after.append(measure_pace(w, check.seconds))
         failures = w.leftovers() + w.harmed(check)
     base = numpy.mean([b["period"] for b in before])
     check.added[name, "continuous"] = float(numpy.mean([d["period"] for d in during]) / base - 1)
@@ -277,16 +278,16 @@ def _other_profiler(check, name):
     figures = {}
     with check.workload(name) as w:
         time.sleep(2)
-        base = stretch(w, check.seconds)
+        base = measure_pace(w, check.seconds)
         if not w.cpp:
             n = max(100, int(1e3 * check.seconds / base["period"] / 2))
             p = w.ask(f"profile {n} 0", 240)
             figures["torch.profiler adds"] = percent((p["end_ns"] - p["begin_ns"]) / 1e6 / n / base["period"] - 1)
-            figures["and after it"] = percent(stretch(w, check.seconds)["period"] / base["period"] - 1)
+            figures["and after it"] = percent(measure_pace(w, check.seconds)["period"] / base["period"] - 1)
     if check.nsys:
         with check.workload(name, gpu_nsys.command(check, name)) as w:
             time.sleep(2)
-            added = stretch(w, check.seconds)["period"] / base["period"] - 1
+            added = measure_pace(w, check.seconds)["period"] / base["period"] - 1
         figures["nsys adds"], figures["nsys recorded MB"] = (
             percent(added),
             f"{gpu_nsys.recorded(check, name) / 1e6:.1f}",

@@ -20,7 +20,7 @@ EVENT = numpy.dtype(
 CALL, KERNEL, COPY = 1, 7, 8
 CORRELATED = 8
 MAGIC = b"ISCOPE\r\n"
-PATIENCE = 60  # seconds that anything but a measurement may take
+TIMEOUT = 60  # seconds, of anything but a measurement
 
 
 class Harm(Exception):
@@ -76,7 +76,7 @@ class Recording:
         return k[numpy.isin(k["ret"], ids)]
 
     def windows(self, pid):
-        """Stretches [from, to] in which GPU activity of pid was recorded whole."""
+        """Intervals [from, to] in which GPU activity of pid was recorded whole."""
         return [(w["from_ns"], w["to_ns"]) for w in self.gpu.get("windows") or [] if w["pid"] == pid and w["activity"]]
 
     def dropped(self):
@@ -136,7 +136,7 @@ class Daemon:
     def said(self):
         return open(self.log_path).read()
 
-    def wait(self, what, ok, seconds=PATIENCE):
+    def wait(self, what, ok, seconds=TIMEOUT):
         end = time.monotonic() + seconds
         while True:
             got = ok()
@@ -148,10 +148,10 @@ class Daemon:
                 raise Harm(f"waited {seconds} s for {what}; inferscoped said:\n{self.said()[-2000:]}")
             time.sleep(0.02)
 
-    def get(self, path, timeout=PATIENCE):
+    def get(self, path, timeout=TIMEOUT):
         return self.ask("GET", path, timeout)
 
-    def ask(self, method, path, timeout=PATIENCE):
+    def ask(self, method, path, timeout=TIMEOUT):
         c = _Connection(self.socket, timeout)
         try:
             c.request(method, path)
@@ -173,7 +173,7 @@ class Daemon:
         """What `inferscope status` shows."""
         return json.loads(self.get("/v1/status"))
 
-    def settled(self, seconds=PATIENCE):
+    def settled(self, seconds=TIMEOUT):
         """Waits until the agent runs or is refused, and returns its state as the recording has it."""
         last = {}
 
@@ -188,7 +188,7 @@ class Daemon:
                 f"{e}\nlast seen: the agent is {last.get('state', 'not there')}: {last.get('detail', '')}"
             ) from None
 
-    def records(self, seconds=PATIENCE):
+    def records(self, seconds=TIMEOUT):
         """Waits for the first kernel record, and returns the seconds from the daemon's start to it."""
         self.wait("a kernel record", lambda: len(self.recording("5s").kernels()), seconds)
         first = int(self.recording().kernels()["ts"][0])
@@ -204,10 +204,10 @@ class Daemon:
         began = time.monotonic()
         self.process.terminate()
         try:
-            code = self.process.wait(PATIENCE)
+            code = self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise Harm(f"inferscoped did not stop within {PATIENCE} s:\n{self.said()[-2000:]}") from None
+            raise Harm(f"inferscoped did not stop within {TIMEOUT} s:\n{self.said()[-2000:]}") from None
         if code:
             raise Harm(f"inferscoped ended with {code}:\n{self.said()[-2000:]}")
         self.stopped_s = time.monotonic() - began

@@ -12,8 +12,8 @@ from gpu_together import WaysOut
 from gpu_workload import pace
 
 PER_CYCLE = 3.0  # s that a detach and what is before it take, as a rule
-ALONE = 4.0  # s of a stretch without the daemon
-PATIENT = 20.0  # s that a window is waited for
+ALONE = 4.0  # s without the daemon
+WINDOW_TIMEOUT = 20.0  # s
 
 
 def detach(check):
@@ -70,4 +70,4 @@ def _window(d, w):
             for v in d.recording("5s").gpu.get("windows") or []
         )
 
-    d.wait("a window to end", ended, PATIENT)
+    d.wait("a window to end", ended, WINDOW_TIMEOUT)

@@ -10,8 +10,8 @@ import sys
 
 import numpy
 
-from gpu_cost import percent, stretch
-from gpu_daemon import PATIENCE, Harm
+from gpu_cost import measure_pace, percent
+from gpu_daemon import TIMEOUT, Harm
 from gpu_workload import CPP
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -21,7 +21,7 @@ WAYS = {
     "subscribed": SUBSCRIBED, "callbacks": CALLBACKS, "records": RECORDS, "records and callbacks": BOTH,
     "both, ids by gettid": BOTH | SYSTEM_IDS, "both, pinned": BOTH | PINNED, "both, zeroed": BOTH | ZEROED,
 }
-STRETCH = 0.7  # s
+INTERVAL = 0.7  # s
 
 
 class Floor:
@@ -61,7 +61,7 @@ class Floor:
 
     def _ask(self, command):
         os.write(self.into, f"{command}\n".encode())
-        if not select.select([self.answers], [], [], PATIENCE)[0]:
+        if not select.select([self.answers], [], [], TIMEOUT)[0]:
             raise Harm(f"the floor said nothing to {command!r}: was it loaded?")
         return os.read(self.answers, 100).decode().split()
 
@@ -102,25 +102,25 @@ def floor(check):
     for name in check.names:
         check.row(
             f"{name}, by what CUPTI does",
-            check.rounds * (len(WAYS) + 1) * 3 * STRETCH + 10,
+            check.rounds * (len(WAYS) + 1) * 3 * INTERVAL + 10,
             lambda name=name: _floor(check, name),
         )
 
 
 def _floor(check, name):
-    """Each way beside the stretches alone before and after it."""
+    """Each way beside the intervals alone before and after it."""
     added, alone, failures = {way: [] for way in WAYS}, [], []
     with Floor(check, name) as f, check.workload(name, env=f.env) as w:
-        stretch(w, 1)
-        alone.append(stretch(w, STRETCH)["period"])
+        measure_pace(w, 1)
+        alone.append(measure_pace(w, INTERVAL)["period"])
         for _ in range(check.rounds):
             for way, what in WAYS.items():
                 if not f.on(what):
                     continue
-                during = stretch(w, STRETCH)["period"]
+                during = measure_pace(w, INTERVAL)["period"]
                 if not f.off() and what & RECORDS:
                     failures.append(f"no records came with {way}")
-                alone.append(stretch(w, STRETCH)["period"])
+                alone.append(measure_pace(w, INTERVAL)["period"])
                 added[way].append(during - (alone[-1] + alone[-2]) / 2)
         failures += w.harmed(check, must_exit=False)
     base, kernels = numpy.median(alone), CPP.get(name)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 
-from gpu_daemon import PATIENCE, Daemon, Harm
+from gpu_daemon import TIMEOUT, Daemon, Harm
 
 CONTROL = "nvidia-cuda-mps-control"
 NAME = "plain"
@@ -31,7 +31,7 @@ class Server:
 
     def _run(self, *arguments, said=None):
         return subprocess.run(
-            [CONTROL, *arguments], env=self.environment, input=said, capture_output=True, text=True, timeout=PATIENCE
+            [CONTROL, *arguments], env=self.environment, input=said, capture_output=True, text=True, timeout=TIMEOUT
         )
 
     def __enter__(self):

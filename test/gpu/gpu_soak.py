@@ -7,7 +7,7 @@ import time
 import numpy
 
 import gpu_memory
-from gpu_cost import percent, stretch
+from gpu_cost import measure_pace, percent
 from gpu_daemon import Daemon, Harm
 from gpu_workload import pace
 from steps import Steps, largest
@@ -113,7 +113,7 @@ def _slope(prints):
 def _windows(check, name):
     with check.workload(name) as w:
         time.sleep(1)
-        base, alone = stretch(w, 6), time.monotonic_ns()
+        base, alone = measure_pace(w, 6), time.monotonic_ns()
         with _attached(check, w, f"windows {name}", *MANY_WINDOWS) as d:
             d.settled()
             begin, steps = time.monotonic_ns(), Steps(d)

@@ -9,7 +9,7 @@ import time
 
 import numpy
 
-from gpu_daemon import PATIENCE, Harm
+from gpu_daemon import TIMEOUT, Harm
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 AGENT = os.path.join(HERE, "..", "..", "agent", "agent_amd64.so")
@@ -60,7 +60,7 @@ def _start(check):
 
 def _init(more):
     r = subprocess.run(
-        [sys.executable, "-c", INIT], env=dict(os.environ, **more), capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-c", INIT], env=dict(os.environ, **more), capture_output=True, text=True, timeout=TIMEOUT
     )
     said = dict(re.findall(r"(\w+) (\d+)", r.stdout))
     if r.returncode or "init" not in said:

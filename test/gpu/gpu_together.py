@@ -2,7 +2,7 @@
 attachments of each fit into minutes.
 
 They take turns on the device, which makes iterations and pauses longer than they are alone: what is asked here is harm,
-and what stays. Each stretch alone is alone for all of them at once, and so the pace after windows and attachments can
+and what stays. Each interval alone is alone for all of them at once, and so the pace after windows and attachments can
 be held against the one before. Windows leave memory, and the daemon makes them rarer for it
 (internal/capture/gpu/thrift.go): where it does, it is said after how many, and attached anew.
 """
@@ -19,18 +19,18 @@ import numpy
 
 import gpu_memory
 
-from gpu_cost import percent, stretch
+from gpu_cost import measure_pace, percent
 from gpu_daemon import Daemon, Harm
 from gpu_soak import MANY_WINDOWS, ONE_WINDOW, STOP_GOAL, growth
 from gpu_workload import pace
 from steps import Steps, largest
 
-ALONE = 5.0  # s of a stretch without the daemon
+ALONE = 5.0  # s without the daemon
 WINDOWS_SHARE = 0.45  # of the stage's time: what windows may take
 ENDING = 30.0  # s that are kept for the end
 RARER = "apart"  # what the daemon says where windows come more rarely for the memory they leave
 LOOK = 4.0  # s to see how rare
-PATIENT = 15.0  # s that an attachment waits for its window: where CUPTI lets nobody in, it is left without one
+WINDOW_TIMEOUT = 15.0  # s that an attachment waits for its window: where CUPTI lets nobody in, it is left without one
 FIRST = 50  # windows in which CUPTI and the driver take memory that they need once
 
 
@@ -84,7 +84,7 @@ class Soaked:
                 self.dead = str(e)
 
     def alone(self):
-        self.paces.append(stretch(self.w, ALONE))
+        self.paces.append(measure_pace(self.w, ALONE))
 
     # --- windows ---
 
@@ -212,7 +212,7 @@ class Soaked:
 
     def _windows_of(self, d):
         """Windows of an attachment, once one has ended; 0 where CUPTI did not let the agent in."""
-        until = time.monotonic() + PATIENT
+        until = time.monotonic() + WINDOW_TIMEOUT
         while time.monotonic() < until and not self._agent(d)["windows"]:
             if d.process.poll() is not None:
                 raise Harm(f"inferscoped ended with {d.process.returncode}: {d.said()[-500:]}")

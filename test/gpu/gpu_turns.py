@@ -16,7 +16,7 @@ import numpy
 
 import gpu_nsys
 from common import interval
-from gpu_cost import AFTERMATH, CLOSING, OPENING, lost_in_windows, percent, share, stretch
+from gpu_cost import AFTERMATH, CLOSING, OPENING, lost_in_windows, measure_pace, percent, share
 from gpu_daemon import CALL, CORRELATED, Daemon, Harm
 from gpu_floor import BOTH, Floor, ended
 from steps import Steps, largest
@@ -59,7 +59,7 @@ class Turns:
         self.alone, self.during, self.quiet, self.lost, self.largest, self.steps = [], [], [], [], [], None
 
     def rest(self):
-        self.alone.append(stretch(self.w, self.check.seconds / 2))
+        self.alone.append(measure_pace(self.w, self.check.seconds / 2))
 
     def watched(self):
         """One turn with the daemon; the window with which it came is not part of it."""
@@ -71,7 +71,7 @@ class Turns:
                 self.steps = Steps(d)
             self.steps.daemon = d
             begin = time.monotonic_ns()
-            self.during.append(stretch(self.w, self.check.seconds))
+            self.during.append(measure_pace(self.w, self.check.seconds))
             end = time.monotonic_ns()
             self.steps.look()
             windows = [
@@ -181,13 +181,13 @@ class Beside:
                 self.added[way] += added([during["period"]], [a["period"] for a in self.alone[-2:]])
 
     def _rest(self):
-        self.alone.append(stretch(self.w, self.check.seconds / 2))
+        self.alone.append(measure_pace(self.w, self.check.seconds / 2))
 
     def _cupti(self):
         if not self.floor.on(BOTH):
             raise Harm("this CUPTI cannot be asked for records and callbacks")
         time.sleep(0.3)
-        during = stretch(self.w, self.check.seconds)
+        during = measure_pace(self.w, self.check.seconds)
         if not self.floor.off():
             self.failures.append("no records came of CUPTI alone: the cost says nothing")
         return during
@@ -200,7 +200,7 @@ class Beside:
             d.settled()
             first = d.records()
             time.sleep(0.3)
-            during = stretch(self.w, self.check.seconds)
+            during = measure_pace(self.w, self.check.seconds)
             rec = d.recording("2s")
             early = d.recording("10m").events if first > 2 else rec.events[:0]
         self.first.append(first)
@@ -234,13 +234,13 @@ def _torch_profiler(check, w, base, figures):
     n = min(1000, max(50, int(300 * check.seconds / base["period"])))  # its events take longer to read than to record
     p = w.ask(f"profile {n} 0", 240)
     figures["torch.profiler adds"] = percent((p["end_ns"] - p["begin_ns"]) / 1e6 / n / base["period"] - 1)
-    figures["after torch.profiler"] = percent(stretch(w, check.seconds / 2)["period"] / base["period"] - 1)
+    figures["after torch.profiler"] = percent(measure_pace(w, check.seconds / 2)["period"] / base["period"] - 1)
 
 
 def _nsys(check, name, base, continuous):
     with check.workload(name, gpu_nsys.command(check, name)) as w:
         time.sleep(1)
-        added = stretch(w, check.seconds)["period"] / base - 1
+        added = measure_pace(w, check.seconds)["period"] / base - 1
     figures = {"nsys adds": percent(added), "nsys recorded MB": f"{gpu_nsys.recorded(check, name) / 1e6:.1f}"}
     for path in gpu_nsys.files(check, name):
         os.unlink(path)

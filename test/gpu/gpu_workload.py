@@ -14,7 +14,7 @@ import time
 
 import numpy
 
-from gpu_daemon import PATIENCE, Harm
+from gpu_daemon import TIMEOUT, Harm
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.path.join(HERE, "workloads", "torch_decode.py")
@@ -26,8 +26,8 @@ CPP = {
 }
 NAMES = ("plain", "graphs", "streams", "torch-eager", "torch-graph")  # the others are asked for by their stages
 PAGE = 4096
-HANGING = 10  # s that the end of a workload may take which need not end by itself
-LEAVING = 15.0  # s for which an agent is waited for that leaves late
+EXIT_TIMEOUT = 10  # s, of a workload that need not end by itself
+AGENT_EXIT_TIMEOUT = 15.0  # s, of an agent that exits late
 TURN = "wait for their turn to leave CUPTI"  # the daemon's word for those that do
 
 
@@ -71,7 +71,7 @@ class Workload:
                 except FileNotFoundError:
                     pass
 
-    def answer(self, seconds=PATIENCE):
+    def answer(self, seconds=TIMEOUT):
         """The next line of JSON."""
         end = time.monotonic() + seconds
         while b"\n" not in self.buffer:
@@ -87,7 +87,7 @@ class Workload:
         line, self.buffer = self.buffer.split(b"\n", 1)
         return json.loads(line) if line.startswith(b"{") else self.answer(seconds)
 
-    def ask(self, command, seconds=PATIENCE):
+    def ask(self, command, seconds=TIMEOUT):
         try:
             self.process.stdin.write(command.encode() + b"\n")
             self.process.stdin.flush()
@@ -105,12 +105,12 @@ class Workload:
             )
         end = self.ask("quit")
         try:
-            code = self.process.wait(PATIENCE if must_exit else HANGING)
+            code = self.process.wait(TIMEOUT if must_exit else EXIT_TIMEOUT)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
             if must_exit:
-                raise Harm(f"{self.name} did not exit within {PATIENCE} s") from None
+                raise Harm(f"{self.name} did not exit within {TIMEOUT} s") from None
             self.ended, self.hung = end, True
             return end
         if code:
@@ -171,7 +171,7 @@ class Workload:
         while self.alive() and self.footprint()["agent_threads"]:
             waited = time.monotonic() - began
             self.leaving_s = max(self.leaving_s, waited)
-            if waited > LEAVING:
+            if waited > AGENT_EXIT_TIMEOUT:
                 return False
             time.sleep(0.02)
         return True
@@ -188,8 +188,8 @@ class Workload:
             return {}
         return {
             "the agent was gone after s": f"{self.leaving_s:.1f}"
-            if self.leaving_s < LEAVING
-            else f"not within {LEAVING:.0f}"
+            if self.leaving_s < AGENT_EXIT_TIMEOUT
+            else f"not within {AGENT_EXIT_TIMEOUT:.0f}"
         }
 
     def harmed(self, check, must_exit=True):
@@ -213,14 +213,14 @@ def _comm(task):
         return ""
 
 
-def pace(stretch):
+def pace(iterations):
     """What iterations of all threads took: mean ms, median ms, largest ms, and the largest gap of a thread's own work
     in ms (its longest iteration, or pause between two)."""
-    took = numpy.concatenate([s[:, 1] - s[:, 0] for s in stretch]) / 1e6
+    took = numpy.concatenate([s[:, 1] - s[:, 0] for s in iterations]) / 1e6
     if not len(took):
         return {"n": 0, "mean": 0.0, "period": 0.0, "median": 0.0, "max": 0.0}
     periods, gap = [], float(took.max())
-    for s in stretch:
+    for s in iterations:
         if len(s) > 1:
             periods.append((s[-1, 1] - s[0, 0]) / 1e6 / len(s))
             gap = max(gap, float((s[1:, 0] - s[:-1, 1]).max()) / 1e6)

@@ -30,7 +30,7 @@ ONE = ("--gpu-window", "50ms", "--gpu-period", "60s", *LEAN)
 
 
 def watch(w, seconds, parts=4):
-    """Resident MB at the beginning and after each part of a stretch of time."""
+    """Resident MB at the beginning and after each part of an interval."""
     out = [w.footprint()["rss_mb"]]
     for _ in range(parts):
         time.sleep(seconds / parts)

@@ -27,7 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS = {"gpt2": 20, "resnet50": 300, "minilm": 100}
 SCOPE, NVTX = "llm_inference", "nvtx step"  # as programs/scoped.py names them
 LATENCY = 0.05  # how far a report's median may be from the program's own
-PATIENCE = 180  # seconds a program may take, with loading PyTorch
+TIMEOUT = 180  # seconds a program may take, with loading PyTorch
 
 
 class Runner:
@@ -43,7 +43,7 @@ class Runner:
         report = f"{self.o.out}/{name}.json"
         with open(f"{self.o.out}/{name}.log", "w") as log:
             done = subprocess.run([f"{self.o.bin}/inferscope", "run", *flags, "--report", report, "--", *program],
-                                  env=self.env, stdout=subprocess.PIPE, stderr=log, text=True, timeout=PATIENCE)
+                                  env=self.env, stdout=subprocess.PIPE, stderr=log, text=True, timeout=TIMEOUT)
         model = json.load(open(report)) if os.path.exists(report) else None
         return done.returncode, done.stdout, model
 

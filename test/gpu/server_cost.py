@@ -151,12 +151,12 @@ class Program:
     def _count(self):
         return self.steps.count() if self.steps else sum(len(a) for a in self.answers)
 
-    def _wait(self, condition, what, patience=240):
-        until = time.monotonic() + patience
+    def _wait(self, condition, what, timeout=240):
+        until = time.monotonic() + timeout
         while not condition():
             self.alive()
             if time.monotonic() > until:
-                raise Died(f"{self.name}: waited {patience} s for {what}: {self._aftermath()}")
+                raise Died(f"{self.name}: waited {timeout} s for {what}: {self._aftermath()}")
             time.sleep(0.05)
 
     def alive(self):

@@ -65,10 +65,10 @@ class Steps:
         return "in no window"
 
 
-def largest(stretches, n=PAUSES):
+def largest(iterations, n=PAUSES):
     """The n longest pauses of all threads, each (ms, begin, end): an iteration, or what lies between two."""
     found = []
-    for times in stretches:
+    for times in iterations:
         for begin, end in ((times[:, 0], times[:, 1]), (times[:-1, 1], times[1:, 0])):
             took = end - begin
             found += [(took[i] / 1e6, int(begin[i]), int(end[i])) for i in took.argsort()[-n:]]
