@@ -8,6 +8,7 @@ there are two GPUs, copies from GPU 0 to GPU 1; each for some seconds, counting 
 
     power, temperature, clocks, memory, utilization and reasons for low clocks, against an nvidia-smi of its own
     what PCIe and NVLink carry, against nvidia-smi dmon and nvlink, and against the bytes that the program copied
+    what the program holds of each GPU, against nvidia-smi
     what the daemon's nvidia-smi cost: CPU time, no goal
     a program that uses a bad pointer: the verdict is stopped, with Xid 31, and the process lives
 
@@ -263,6 +264,7 @@ def sensors(args, checks):
         status = json.loads(
             subprocess.run([f"{args.bin}/inferscope", *words], check=True, capture_output=True, text=True).stdout
         )
+        held(args, program, checks)
         open(f"{args.out}/sensors.txt", "w").write(common.report(args.bin, program.pid, "text", "--full"))
     checks.append(("the program's exit code", code := program.end(), code == 0))
     keep_lines(args, query, dmon)
@@ -279,6 +281,17 @@ def sensors(args, checks):
     for name, seconds in sorted(spent.items()):
         share = (seconds - cpu.get(name, 0)) / ended
         checks.append((f"CPU of the daemon's nvidia-smi: {name}", f"{100 * share:.2f}% of a CPU", None))
+
+
+def held(args, program, checks):
+    """What the program holds of each GPU: the report's and nvidia-smi's, which the daemon asks every ten seconds."""
+    words = ["nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_gpu_memory", "--format=csv,noheader,nounits"]
+    rows = [r.split(", ") for r in subprocess.run(words, capture_output=True, text=True).stdout.splitlines()]
+    theirs = {r[1]: int(r[2]) << 20 for r in rows if r[0] == str(program.pid) and r[2].isdigit()}
+    gpus = (json.loads(common.report(args.bin, program.pid, "json")).get("sensors") or {}).get("gpus") or []
+    told = {g["uuid"]: h["used_bytes"] for g in gpus for h in g.get("held_by") or [] if h["pid"] == program.pid}
+    good = told == theirs if theirs else None
+    checks.append(("bytes of each GPU that the program holds", f"{told} of {theirs}", good))
 
 
 def keep_lines(args, *followers):
