@@ -7,7 +7,7 @@ Root. Programs: servers/programs.py; where --llama-server names one, llama.cpp's
 (llama-graphs-N, llama-eager-N) under N = 1, 8 and 16 streams; where --vllm names a folder with vLLM's packages, vLLM
 (vllm-N) under 1 and 16. Each round is off, on, on, off, S seconds each; an "on" begins --settle seconds after the
 daemon says that it is ready. Each program gets an equal share of what is left of --limit, and as many rounds as fit, N
-at most. The table gives the added time per step with its 95% interval over pairs - the mean, and "usual", which one
+at most. The table gives the added time per step with its 95% interval over rounds - the mean, and "usual", which one
 disturbed slice does not move -, what stays after the last detach against the first "off", the longest step off, on, and
 from a start of the daemon to its end, and the daemon's own figure. Before the first round a
 program runs until its steps no longer get faster; "warm" says how long that took and how much slower its first second
@@ -109,6 +109,7 @@ class Program:
         self.stopped = threading.Event()
         self.server = name.startswith(("llama", "vllm"))
         streams = int(name.rsplit("-", 1)[1]) if self.server else 4
+        self.answering = streams if self.server else 1  # steps that are under way at a time
         taskset = ["taskset", "-c", args.cpus] if args.cpus else []
         with open(self.log_path, "w") as log:
             self.process = self._start(args, taskset, streams, log)
@@ -273,7 +274,7 @@ class Program:
         around = numpy.concatenate(
             [self._gaps(begin - AROUND, begin - AFTERMATH), self._gaps(end + AFTERMATH, end + AROUND)]
         )
-        return end - begin - len(inside) * float(around.mean()) if len(around) >= 20 else None
+        return end - begin - len(inside) * float(around.mean()) / self.answering if len(around) >= 20 else None
 
     def longest_since(self, begin):
         """The longest ns of a step since a time."""
@@ -342,7 +343,7 @@ def own_figure(status):
 
 
 class Measured:
-    """What is known of a program so far: added time of pairs, longest steps, and what the daemon says."""
+    """What is known of a program so far: added time of rounds, longest steps, and what the daemon says."""
 
     def __init__(self, first, warm):
         self.first, self.added, self.early, self.kept, self.own, self.warm = first, [], [], [], "-", warm
@@ -354,7 +355,7 @@ class Measured:
         mean, half = common.interval(self.added)
         middle, low, high = usual(self.added)
         pause = (max(self.longest["on"], self.longest["whole"]) - self.longest["off"]) / 1e6
-        if math.isinf(low):  # too few pairs for signed ranks
+        if math.isinf(low):  # too few rounds for signed ranks
             low, high = mean - half, mean + half
         return {
             "step ms": f"{self.first / 1e6:.3f}",
@@ -370,7 +371,7 @@ class Measured:
             "a window takes ms": self._window(),
             "stays %": f"{statistics.fmean(self.kept) * 100:+.2f}",
             "daemon says": self.own,
-            "pairs": " ".join(f"{a * 100:+.1f}" for a in self.added),
+            "rounds": " ".join(f"{a * 100:+.1f}" for a in self.added),
         }
 
     def _parts(self):
@@ -447,15 +448,16 @@ def measure_round(program, args, log, seen, attached):
             time.sleep(0.2)
             program.alive()
             seen.longest["whole"] = max(seen.longest["whole"], program.longest_since(began))
-    seen.added += [on / off - 1 for on, off in zip(turn["on"], turn["off"])]
-    seen.between += [on / off - 1 for on, off in zip(usual_steps["on"], usual_steps["off"])]
+    # By rounds: what changes evenly in the course of off, on, on, off is in both sums.
+    seen.added.append(sum(turn["on"]) / sum(turn["off"]) - 1)
+    seen.between.append(sum(usual_steps["on"]) / sum(usual_steps["off"]) - 1)
     seen.kept.append(turn["off"][1] / seen.first - 1)
     return attached
 
 
 def print_table(rows):
     """One Markdown table of all programs."""
-    keys = [k for k in dict.fromkeys(k for r in rows for k in r) if k not in ("pairs", "died")]
+    keys = [k for k in dict.fromkeys(k for r in rows for k in r) if k not in ("rounds", "died")]
     print("\n| " + " | ".join(keys) + " |\n|" + "---|" * len(keys))
     for r in rows:
         print("| " + " | ".join(str(r.get(k, "died" if "died" in r else "-")) for k in keys) + " |")

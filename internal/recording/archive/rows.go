@@ -29,14 +29,17 @@ func kindOf(t reflect.Type) kind {
 		return int32Kind
 	case reflect.Int, reflect.Int64:
 		return int64Kind
-	case reflect.Uint32:
+	case reflect.Uint8, reflect.Uint32:
 		return uint32Kind
 	case reflect.Uint64:
 		return uint64Kind
 	case reflect.Bool:
 		return boolKind
+	case reflect.String:
+		return stringKind
+	default:
+		panic(fmt.Sprintf("a column cannot be of type %v", t))
 	}
-	return stringKind
 }
 
 // encodeRows writes a slice of row structs as one Parquet file.
@@ -106,6 +109,8 @@ func setInt(to reflect.Value, v uint64) {
 		to.SetInt(int64(int32(uint32(v))))
 	case reflect.Int, reflect.Int64:
 		to.SetInt(int64(v))
+	case reflect.Uint8:
+		to.SetUint(v & 0xff)
 	case reflect.Uint32:
 		to.SetUint(v & 0xffffffff)
 	default:
