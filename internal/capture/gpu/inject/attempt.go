@@ -85,18 +85,18 @@ func onOwnThread(f func()) {
 }
 
 // setRealTimePriority makes this operating system thread run before ordinary ones: what it waits for a processor the
-// target waits too. Without CAP_SYS_NICE or RLIMIT_RTPRIO (sched(7)) it stays ordinary, and slower: false.
-func setRealTimePriority() bool {
-	return unix.SchedSetAttr(
-		0,
-		&unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1},
-		0,
-	) == nil
-}
+// target waits too. It then sleeps until the target does something, so that it needs little. Without CAP_SYS_NICE or
+// RLIMIT_RTPRIO (sched(7)) it stays ordinary, and slower: false.
+func setRealTimePriority() bool { return setPolicy(unix.SCHED_FIFO, 1) == nil }
 
 // setNormalPriority ends that, where nobody waits for it.
-func setNormalPriority() {
-	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}, 0)
+func setNormalPriority() { _ = setPolicy(unix.SCHED_NORMAL, 0) }
+
+// setPolicy sets the policy of this thread alone: what it starts may need a processor for long.
+func setPolicy(policy, priority uint32) error {
+	return unix.SchedSetAttr(0, &unix.SchedAttr{
+		Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+	}, 0)
 }
 
 // tracee is one thread, traced, and what is known about it.
