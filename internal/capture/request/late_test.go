@@ -70,10 +70,13 @@ func TestAttachInMidStream(t *testing.T) {
 			s, transport := begin(t)
 			transport.MaxConnsPerHost = 1
 			c := &http.Client{Transport: transport}
-			over := make(chan error, 1)
+			over, gap := make(chan error, 1), 5
+			if slow() {
+				gap = 40 // it takes seconds to attach
+			}
 			go func() {
 				_, err := ask(c, s.url, map[string]any{
-					"model": "before", "stream": true, "max_tokens": 1000, "gap_ms": 5, "prefill_ms": 20,
+					"model": "before", "stream": true, "max_tokens": 1000, "gap_ms": gap, "prefill_ms": 20,
 				})
 				over <- err
 			}()
