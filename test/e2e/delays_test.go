@@ -367,8 +367,10 @@ report names, in the code where it was planted if it has one; of a server that i
 The last 14 were planted before anything looked for them. Of six, a server with bursts that is well was said to be
 held up by prefills at first, and a thread that computes all the time was not found where the machine was overloaded.
 Of the last eight, one huge prompt was not found at first: an engine that did nothing before had no step to compare it
-with. One at a time until the first token was planted wrong: its prefills of 30 ms held others up for longer, and were
-named; it has shorter ones and more clients now.
+with; nor, in the run of this table, where all prompts fell into one step. Both are found since.
+One at a time until the first token was planted wrong: its prefills of 30 ms held others up for longer, and were
+named; it has shorter ones and more clients now. On an overloaded machine the slow tokenizers, the blocked event loop
+and the slow reader are missed at times.
 
 The cause was named first in **%d of %d** servers, and nothing was found wrong with **%d of %d** that are well
 (%d CPUs, load average %s at the end).

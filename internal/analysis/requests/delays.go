@@ -86,6 +86,7 @@ const (
 	idleAPI        = 0.5          // share of tails below which the API server is not what they wait for
 	leastTail      = uint64(20e6) // ns
 	longestPrefill = uint64(30e9) // ns: from when on a pause between two messages is no step with a prompt
+	shortPrompt    = 10           // times as long is another's prompt in the same step, at least
 	full           = 0.7          // share of the waits for a first token in which as many streams as ever had tokens
 	fewestHeld     = 5            // requests that waited so for most of the time to their first token
 	byChance       = 2.0          // how many times as often as others steps with prefills are long, or stalls end in one
@@ -293,15 +294,18 @@ type prefillStep struct {
 	from, to uint64
 	others   uint32 // requests in it that decode
 	firsts   uint32 // requests in it that have their first token
+	longest  uint32 // tokens of the longest prompt of these, as far as is known
 }
 
 // holds returns for how long a request waited for the step, of which usual is what one takes without a prompt: it
-// decodes, or it came meanwhile, or so shortly before that it was not in the batch, and was in the next one.
-func (x *prefillStep) holds(q *recording.EngineRequest, usual uint64) uint64 {
+// decodes; or its own prompt is short beside another's in the step; or it came meanwhile, or so shortly before that it
+// was not in the batch, and was in the next one.
+func (x *prefillStep) holds(t *told, usual uint64) uint64 {
+	q := t.q
 	switch {
 	case (engineKey{q.PID, q.Engine}) != x.key || q.Last < x.to:
 		return 0
-	case q.First <= x.from:
+	case q.First <= x.from, q.First == x.to && t.row.InputTokens > 0 && t.row.InputTokens <= x.longest/shortPrompt:
 		return x.to - x.from - usual
 	case q.Asked+usual > x.from && q.Asked < x.to && q.First > x.to && q.Scheduled <= x.to+usual:
 		return x.to - max(q.Asked, x.from)
@@ -317,10 +321,11 @@ func prefillSteps(meta *recording.Meta, list []told) (steps []prefillStep, usual
 		key engineKey
 		at  uint64
 	}
-	scheduled := map[first]uint64{}
+	scheduled, longest := map[first]uint64{}, map[first]uint32{}
 	for i := range list {
 		if q := list[i].q; q.Scheduled > 0 && q.Preemptions == 0 {
 			k := first{engineKey{q.PID, q.Engine}, q.First}
+			longest[k] = max(longest[k], list[i].row.InputTokens)
 			if at, ok := scheduled[k]; !ok || q.Scheduled < at {
 				scheduled[k] = q.Scheduled
 			}
@@ -343,7 +348,7 @@ func prefillSteps(meta *recording.Meta, list []told) (steps []prefillStep, usual
 		if from == 0 || x.TS <= from || x.TS-from > longestPrefill {
 			continue
 		}
-		steps = append(steps, prefillStep{k, from, x.TS, x.Requests - min(x.Requests, x.Firsts), x.Firsts})
+		steps = append(steps, prefillStep{k, from, x.TS, x.Requests - min(x.Requests, x.Firsts), x.Firsts, longest[first{k, x.TS}]})
 		if x.Firsts == 0 {
 			usual = append(usual, x.TS-from)
 		}
@@ -372,7 +377,7 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 		}
 		held := false
 		for i := range list {
-			if n := x.holds(list[i].q, min(q.P50, length)); n > 0 {
+			if n := x.holds(&list[i], min(q.P50, length)); n > 0 {
 				held = true
 				if length >= stallFactor*q.P50 {
 					values[i] += n

@@ -114,13 +114,20 @@ func TestDelayNeedsAnIdleServer(t *testing.T) {
 	}
 }
 
-// TestArrivalsBehindAPrefill: requests that come while an engine that did nothing before computes one long prompt wait
-// for that prefill, and not for a place: nobody was in the queue when a step ended.
+// TestArrivalsBehindAPrefill: requests that come while an engine that did nothing before computes one long prompt, or
+// that are in one step with it, wait for that prefill, and not for a place: nobody was in the queue when a step ended.
 func TestArrivalsBehindAPrefill(t *testing.T) {
 	for _, test := range []struct {
-		prefill uint64
-		want    string
-	}{{900 * ms, "prefill-blocks-decode"}, {4000 * ms, "prefill-blocks-decode"}, {10 * ms, ""}} {
+		prefill  uint64
+		together uint32 // tokens of the long prompt, in one step with the others; 0: they are in the next one
+		want     string
+	}{
+		{900 * ms, 0, "prefill-blocks-decode"},
+		{4000 * ms, 0, "prefill-blocks-decode"},
+		{10 * ms, 0, ""},
+		{900 * ms, 4000, "prefill-blocks-decode"},
+		{900 * ms, 20, ""}, // all are of much the same length
+	} {
 		const tokens, small = 60, 4
 		b := newBuilder(60_000 * ms)
 		add := func(id string, asked, scheduled uint64, times ...uint64) {
@@ -132,16 +139,26 @@ func TestArrivalsBehindAPrefill(t *testing.T) {
 		}
 		end := 10*ms + test.prefill
 		add("huge", 10*ms, 10*ms, end, end+5*ms)
+		after, scheduled := 5*ms, end
+		if test.together > 0 {
+			after, scheduled = 0, 10*ms
+			b.rec.Meta.Requests[0].InputTokens = test.together
+		}
 		for i := range uint64(small) {
-			add(fmt.Sprint("small-", i), 9*ms+i*ms, end, steady(end+5*ms, 5*ms, tokens)...)
+			add(fmt.Sprint("small-", i), 9*ms+i*ms, scheduled, steady(end+after, 5*ms, tokens)...)
 		}
 		step := func(at uint64, requests, firsts, finished uint32) {
 			b.rec.Meta.Steps = append(b.rec.Meta.Steps, recording.Step{
 				TS: at, PID: 2, Requests: requests, Tokens: requests, Firsts: firsts, Finished: finished, Stats: true,
 			})
 		}
-		step(end, 1, 1, 0)
-		step(end+5*ms, 1+small, small, 1)
+		if test.together == 0 {
+			step(end, 1, 1, 0)
+			step(end+5*ms, 1+small, small, 1)
+		} else {
+			step(end, 1+small, 1+small, 0)
+			step(end+5*ms, 1+small, 0, 1)
+		}
 		for i := range uint64(tokens - 1) {
 			step(end+(10+5*i)*ms, small, 0, uint32(i/(tokens-2)*small))
 		}
