@@ -57,9 +57,8 @@ func blind() []scenario {
 func blindTwins() map[string]twin {
 	six := strings.Repeat(step, each6)
 	return map[string]twin{
-		"answers of a thread under the GIL": fix(
-			"kernels 40 gemm_us50; gwait; panswer 3000 1", "without", "worker",
-		).workers(1),
+		"answers of a thread under the GIL": fix("kernels 40 gemm_us50; gwait; panswer 3000 1", "without",
+			"worker").workers(1),
 		"a feeder in Python":        fix("kernels 20 gemm_us50; gwait; pfeed 3000 4", "without", "worker").workers(4),
 		"a collection now and then": fix(six, "without", "gc"),
 		"native work now and then":  fix(six+"native 5000", "faster", "native-work=3"),
@@ -67,13 +66,10 @@ func blindTwins() map[string]twin {
 		"lock of a file":            fix(step, "without", "lock"),
 		"timer of an event loop":    fix(step, "without", "sleep", "without", "python-work"),
 		"own neighbour":             fix(step+"native 1500\nnative 5000", "without", "no-cpu"),
-		"Python over allocation and upload": fix(
-			step+"alloc 1 1M; python 1000; copyin 4M", "faster", "sample_token=4",
-		),
-		"batches pickled by a process": fix(
-			step+"precv 750", "faster", "receive_made=4",
-		),
-		"results to a slow process": fix(step+"feed 1000", "faster", "build_batch=4"),
+		"Python over allocation and upload": fix(step+"alloc 1 1M; python 1000; copyin 4M", "faster",
+			"sample_token=4"),
+		"batches pickled by a process": fix(step+"precv 750", "faster", "receive_made=4"),
+		"results to a slow process":    fix(step+"feed 1000", "faster", "build_batch=4"),
 	}
 }
 
@@ -120,17 +116,14 @@ func blindMixed() []scenario {
 
 func blindMixedTwins() map[string]twin {
 	return map[string]twin{
-		"server that asks another": fix(
-			"serve; tokenize 1000; ask {answer} 1000; kernels 20 gemm_us50; wait", "faster", "network=3",
-		),
+		"server that asks another": fix("serve; tokenize 1000; ask {answer} 1000; kernels 20 gemm_us50; wait",
+			"faster", "network=3"),
 		"a busy thread beside, throttled": fix(step+"native 1500\nnative 5000", "without", "throttled").quiet(),
 		"a noisy neighbour of launches":   fix("cpu {cpu}; burst 100 10 tiny_us3; wait", "without", "no-cpu").quiet(),
 		"allocation and download":         fix(step+"copyout 12M", "without", "allocation"),
 		"file and tokenizer":              fix(step+"read 1M; tokenize 1000", "faster", "tokenize*=4"),
-		"JSON after an answer of a server": fix(
-			step+"fetch {http} 2000; json 1250",
-			"faster", "serialization=4", "faster", "gc=4", "faster", "python-work=4",
-		),
+		"JSON after an answer of a server": fix(step+"fetch {http} 2000; json 1250", "faster",
+			"serialization=4", "faster", "gc=4", "faster", "python-work=4"),
 	}
 }
 
@@ -171,17 +164,14 @@ func blindThreads() []scenario {
 
 func blindThreadsTwins() map[string]twin {
 	return map[string]twin{
-		"JSON in an HTTP server": fix(
-			"handle; json 1000; kernels 20 gemm_us50; wait",
-			"faster", "serialization=4", "faster", "gc=4", "faster", "python-work=4",
-		),
+		"JSON in an HTTP server": fix("handle; json 1000; kernels 20 gemm_us50; wait", "faster",
+			"serialization=4", "faster", "gc=4", "faster", "python-work=4"),
 		"two threads on fresh memory":  fix(step+"reuse 8M\n"+step+"reuse 8M", "without", "page-faults"),
 		"mutex and upload":             fix(step+"lock 1000; copyin 8M", "faster", "build_batch=4"),
 		"modules and sleep":            fix(step+"sleep 1500", "without", "compilation"),
 		"Python and pickle, throttled": fix(step+"python 1500; pickle 1500", "without", "throttled").quiet(),
-		"two threads that ask a server": fix(
-			step+"ask {answer} 1000\n"+step+"ask {answer} 1000", "faster", "network=3",
-		),
+		"two threads that ask a server": fix(step+"ask {answer} 1000\n"+step+"ask {answer} 1000", "faster",
+			"network=3"),
 	}
 }
 
@@ -266,18 +256,14 @@ func blindServersTwins() map[string]twin {
 	return map[string]twin{
 		"graph and pinning":            fix("graph 60 gemm_us25; wait; native 800", "without", "allocation"),
 		"graph, allocation and Python": fix("graph 40 gemm_us25; wait; python 1200", "without", "allocation"),
-		"CSV in an HTTP server": fix(
-			"handle; csv 1000; kernels 20 gemm_us50; wait",
-			"faster", "preprocessing=4", "faster", "gc=4", "faster", "python-work=4",
-		),
-		"server that waits for a lock": fix(
-			"serve; lock 875; kernels 20 gemm_us50; wait", "faster", "build_batch=4",
-		),
+		"CSV in an HTTP server": fix("handle; csv 1000; kernels 20 gemm_us50; wait", "faster",
+			"preprocessing=4", "faster", "gc=4", "faster", "python-work=4"),
+		"server that waits for a lock": fix("serve; lock 875; kernels 20 gemm_us50; wait", "faster",
+			"build_batch=4"),
 		"two processes that decode and sleep": fix(decodes+"\nprocess "+decodes, "faster", "preprocessing=4"),
 		"launches, throttled":                 fix("burst 100 20 tiny_us3; wait", "without", "throttled").quiet(),
-		"noisy neighbours of a tokenizer and an upload": fix(
-			"cpu {cpu}; "+step+"tokenize 2500; copyin 4M", "without", "no-cpu",
-		).quiet(),
+		"noisy neighbours of a tokenizer and an upload": fix("cpu {cpu}; "+step+"tokenize 2500; copyin 4M",
+			"without", "no-cpu").quiet(),
 		"answer of a server, and collections": fix(step+"fetch {http} 1000; collect 10000", "faster", "network=5"),
 		"three threads that pickle under the GIL": fix(
 			strings.Join([]string{pickles, pickles, pickles}, "\n"), "faster", "serialization=3",
@@ -348,12 +334,10 @@ func blindOversightsTwins() map[string]twin {
 		"launches and sleep":               fix("graph 150 tiny_us3; wait; sleep 1000", "without", "launches"),
 		"modules in a server":              fix("serve; kernels 20 gemm_us50; wait", "without", "compilation"),
 		"collections and a lock in Python": fix(step+"plock 1500", "without", "gc"),
-		"queue in an HTTP server": fix(
-			"handle; pqueue 2500; kernels 20 gemm_us50; wait", "faster", "compress=2",
-		),
-		"two processes that wait for a writer": fix(
-			step+"rwlock 1000\nprocess "+step+"rwlock 1000", "faster", "build_batch=4",
-		),
+		"queue in an HTTP server": fix("handle; pqueue 2500; kernels 20 gemm_us50; wait", "faster",
+			"compress=2"),
+		"two processes that wait for a writer": fix(step+"rwlock 1000\nprocess "+step+"rwlock 1000", "faster",
+			"build_batch=4"),
 		"regular expressions in an HTTP server, throttled": fix(
 			"handle; regex 2000; kernels 20 gemm_us50; wait", "without", "throttled",
 		).quiet(),

@@ -99,12 +99,8 @@ func TestChangesByFormat(t *testing.T) {
 		s := newScene(t)
 		stack := s.Stack(recordtest.Python("dumps", file, 1), recordtest.Python("answer", "/app/serve.py", 7))
 		s.Meta.Processes[0].Comm = "python3"
-		loop(
-			s,
-			20,
-			cause.Serialization,
-			func(x *gap.Step) { x.PID, x.TID, x.Stack = recordtest.PID, recordtest.PID, stack },
-		)
+		loop(s, 20, cause.Serialization,
+			func(x *gap.Step) { x.PID, x.TID, x.Stack = recordtest.PID, recordtest.PID, stack })
 		d := s.diagnose()
 		if len(d.Findings) == 0 {
 			t.Fatalf("%s: nothing is found", file)

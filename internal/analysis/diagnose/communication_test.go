@@ -49,14 +49,8 @@ func TestExposedCommunication(t *testing.T) {
 			}
 		}
 		if s.Time[communicating] != exposed || s.talked != talked {
-			t.Fatalf(
-				"seed %d: exposed %d of %d ns, want %d of %d",
-				seed,
-				s.Time[communicating],
-				s.talked,
-				exposed,
-				talked,
-			)
+			t.Fatalf("seed %d: exposed %d of %d ns, want %d of %d",
+				seed, s.Time[communicating], s.talked, exposed, talked)
 		}
 	}
 }

@@ -173,24 +173,15 @@ func TestCosts(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	s := newScene(t)
 	inLibrary := recordtest.Python("encode", "/app/site-packages/tokenizers/__init__.py", 30)
-	first := s.Stack(
-		recordtest.Native("tokenizers::encode", "tokenizers.abi3.so"),
-		inLibrary,
+	first := s.Stack(recordtest.Native("tokenizers::encode", "tokenizers.abi3.so"), inLibrary,
 		recordtest.Python("prepare", "/srv/app/infer.py", 12),
-		recordtest.Python("main", "/srv/app/infer.py", 90),
-	)
-	second := s.Stack(
-		recordtest.Python("prepare", "/srv/app/infer.py", 14),
-		recordtest.Python("main", "/srv/app/infer.py", 90),
-	)
-	third := s.Stack(
-		recordtest.Python("prepare", "/srv/app/infer.py", 14),
-		recordtest.Python("again", "/srv/app/infer.py", 80),
-	)
-	other := s.Stack(
-		recordtest.Python("finish", "/srv/app/infer.py", 40),
-		recordtest.Python("main", "/srv/app/infer.py", 91),
-	)
+		recordtest.Python("main", "/srv/app/infer.py", 90))
+	second := s.Stack(recordtest.Python("prepare", "/srv/app/infer.py", 14),
+		recordtest.Python("main", "/srv/app/infer.py", 90))
+	third := s.Stack(recordtest.Python("prepare", "/srv/app/infer.py", 14),
+		recordtest.Python("again", "/srv/app/infer.py", 80))
+	other := s.Stack(recordtest.Python("finish", "/srv/app/infer.py", 40),
+		recordtest.Python("main", "/srv/app/infer.py", 91))
 	for i := range uint64(10) {
 		s.kernel(i*100, i*100+40)
 		at := func(stack uint64) func(*gap.Step) { return func(x *gap.Step) { x.Stack = stack } }
@@ -390,16 +381,10 @@ func TestRemoteMemory(t *testing.T) {
 // TestCallers holds that the place of a call is found by the samples inside of it, and that of copies as well.
 func TestCallers(t *testing.T) {
 	s := newScene(t)
-	inCall := s.Stack(
-		recordtest.Native("cuStreamSynchronize", "libcuda.so.1"),
+	inCall := s.Stack(recordtest.Native("cuStreamSynchronize", "libcuda.so.1"),
 		recordtest.Native("cudaStreamSynchronize", "libcudart.so.12"),
-		recordtest.Python(
-			"item",
-			"/usr/lib/python3/dist-packages/torch/tensor.py",
-			5,
-		),
-		recordtest.Python("step", "/srv/app/infer.py", 33),
-	)
+		recordtest.Python("item", "/usr/lib/python3/dist-packages/torch/tensor.py", 5),
+		recordtest.Python("step", "/srv/app/infer.py", 33))
 	s.Samples(recordtest.PID, start, start+1000*ms, 20, inCall, event.Whole)
 	for _, cut := range [][]recording.Frame{
 		{recordtest.Native("cuStreamSynchronize", "libcuda.so.1")},

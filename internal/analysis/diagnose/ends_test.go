@@ -86,11 +86,8 @@ func TestStartAndEnd(t *testing.T) {
 			in := s.within
 			if from, to := start+s.later+c.start[1]*ms, start+s.later+c.end[0]*ms; d.Verdict != diagnose.NotEnough &&
 				(in.From != from || c.end[0] > 0 && in.To != to) {
-				t.Errorf(
-					"gains are predicted of %d to %d µs, want them of what is neither start nor end",
-					(in.From-start)/us,
-					(in.To-start)/us,
-				)
+				t.Errorf("gains are predicted of %d to %d µs, want them of what is neither start nor end",
+					(in.From-start)/us, (in.To-start)/us)
 			}
 			for name, x := range map[string]struct {
 				got  *diagnose.Phase
@@ -143,14 +140,12 @@ func TestAServerIsReadyBeforeItsFirstRequest(t *testing.T) {
 
 // waits lets the main thread be in a system call from one time to another, ms, until something comes from outside.
 func (s *scene) waits(call uint16, from, to uint64) {
-	s.Off(
-		recordtest.Off{
-			TID:     recordtest.PID,
-			TS:      start + from*ms,
-			Dur:     (to - from) * ms,
-			Blocked: (to-from)*ms - 10*us,
-			Call:    call,
-			Flags:   event.FromIRQ,
-		},
-	)
+	s.Off(recordtest.Off{
+		TID:     recordtest.PID,
+		TS:      start + from*ms,
+		Dur:     (to - from) * ms,
+		Blocked: (to-from)*ms - 10*us,
+		Call:    call,
+		Flags:   event.FromIRQ,
+	})
 }

@@ -214,14 +214,8 @@ func check(t *testing.T, d *diagnose.Diagnosis) {
 			t.Errorf("%s: share %v, confidence %v", f.Cause, f.Share, f.Confidence)
 		}
 		if f.Title == "" || len(f.Changes) < 2 || len(f.Evidence) == 0 || len(f.Because) == 0 {
-			t.Errorf(
-				"%s: %q has %d changes, %d pieces of evidence, %d reasons",
-				f.Cause,
-				f.Title,
-				len(f.Changes),
-				len(f.Evidence),
-				len(f.Because),
-			)
+			t.Errorf("%s: %q has %d changes, %d pieces of evidence, %d reasons",
+				f.Cause, f.Title, len(f.Changes), len(f.Evidence), len(f.Because))
 		}
 		switch f.Cause {
 		case "start-end", "low-clocks": // a time of its own; a part of the kernels' time, of whatever kind they are
@@ -294,15 +288,8 @@ func judgeAll(t *testing.T, list []judged) {
 			c.make(s)
 			d := s.diagnose()
 			if d.Verdict != c.verdict || causes(d) != c.causes {
-				t.Errorf(
-					"%s with %q, want %s with %q; %q %q",
-					d.Verdict,
-					causes(d),
-					c.verdict,
-					c.causes,
-					d.Headline,
-					d.Reasons,
-				)
+				t.Errorf("%s with %q, want %s with %q; %q %q",
+					d.Verdict, causes(d), c.verdict, c.causes, d.Headline, d.Reasons)
 			}
 		})
 	}

@@ -21,16 +21,8 @@ import (
 func steps(category, name string) string {
 	var b strings.Builder
 	row := func(category, name string, tid, ts, dur int, args string) {
-		fmt.Fprintf(
-			&b,
-			`{"ph":"X","cat":%q,"name":%q,"pid":9,"tid":%d,"ts":%d,"dur":%d,"args":{%s}},`,
-			category,
-			name,
-			tid,
-			ts,
-			dur,
-			args,
-		)
+		fmt.Fprintf(&b, `{"ph":"X","cat":%q,"name":%q,"pid":9,"tid":%d,"ts":%d,"dur":%d,"args":{%s}},`,
+			category, name, tid, ts, dur, args)
 	}
 	for i := range 6 {
 		at := 1000 + i*10_000
@@ -76,15 +68,8 @@ func TestImportedRangesAreCauses(t *testing.T) {
 		}
 		f := &d.Findings[0]
 		if f.Cause != c.cause || !strings.Contains(f.Place, c.place) || f.Share < 0.75 || f.Share > 0.9 {
-			t.Errorf(
-				"%s: %s at %q for %.2f of the time, want %s at %q",
-				c.name,
-				f.Cause,
-				f.Place,
-				f.Share,
-				c.cause,
-				c.place,
-			)
+			t.Errorf("%s: %s at %q for %.2f of the time, want %s at %q",
+				c.name, f.Cause, f.Place, f.Share, c.cause, c.place)
 		}
 	}
 }

@@ -111,16 +111,12 @@ func otherIterations() []iterations {
 					finished = 2
 				}
 				ts := start + at*us
-				s.Meta.Steps = append(
-					s.Meta.Steps,
-					recording.Step{TS: ts, PID: 1234, Requests: 2, Tokens: 2, Finished: finished},
-				)
+				s.Meta.Steps = append(s.Meta.Steps,
+					recording.Step{TS: ts, PID: 1234, Requests: 2, Tokens: 2, Finished: finished})
 				s.Meta.Steps = append(s.Meta.Steps, recording.Step{TS: ts + 1000, PID: 1234, Stats: true})
 				if i%2 == 0 {
-					s.Meta.Steps = append(
-						s.Meta.Steps,
-						recording.Step{TS: ts + 2000, PID: 1234, Engine: 1, Requests: 1, Tokens: 1},
-					)
+					s.Meta.Steps = append(s.Meta.Steps,
+						recording.Step{TS: ts + 2000, PID: 1234, Engine: 1, Requests: 1, Tokens: 1})
 				}
 			})
 		}, "steps of the engine in python (1234)", 10, 3000},
@@ -283,43 +279,37 @@ func TestPausesOfOthers(t *testing.T) {
 
 // preempted takes the CPU from the main thread, µs.
 func preempted(s *scene, at, dur uint64) {
-	s.Off(
-		recordtest.Off{
-			TID:   recordtest.PID,
-			TS:    start + at*us,
-			Dur:   dur * us,
-			Call:  event.NoSyscall,
-			Flags: event.Preempted,
-		},
-	)
+	s.Off(recordtest.Off{
+		TID:   recordtest.PID,
+		TS:    start + at*us,
+		Dur:   dur * us,
+		Call:  event.NoSyscall,
+		Flags: event.Preempted,
+	})
 }
 
 func same(n uint64) func(uint64) uint64 { return func(uint64) uint64 { return n } }
 
 // named adds a range of the main thread, µs.
 func named(s *scene, name int32, at, dur uint64) {
-	s.Event(
-		event.Event{
-			TS:    start + at*us,
-			Dur:   dur * us,
-			PID:   recordtest.PID,
-			TID:   recordtest.PID,
-			Kind:  event.Range,
-			Flags: event.Timed,
-			Ret:   name,
-		},
-	)
+	s.Event(event.Event{
+		TS:    start + at*us,
+		Dur:   dur * us,
+		PID:   recordtest.PID,
+		TID:   recordtest.PID,
+		Kind:  event.Range,
+		Flags: event.Timed,
+		Ret:   name,
+	})
 }
 
 // TestIterationsOfKernels holds that kernels show the period where no call does, and that times across windows do not
 // count.
 func TestIterationsOfKernels(t *testing.T) {
-	s := timelinetest.New(
-		timelinetest.Config{
-			Agent:   true,
-			Windows: []timelinetest.Span{timelinetest.Between(0, 200*ms), timelinetest.Between(600*ms, 800*ms)},
-		},
-	)
+	s := timelinetest.New(timelinetest.Config{
+		Agent:   true,
+		Windows: []timelinetest.Span{timelinetest.Between(0, 200*ms), timelinetest.Between(600*ms, 800*ms)},
+	})
 	st := s.Stream(0x10, 13)
 	th := s.Spawn(recordtest.PID)
 	layers := timelinetest.Layers(4)

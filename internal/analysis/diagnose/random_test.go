@@ -66,14 +66,10 @@ func TestRandomPrograms(t *testing.T) {
 func host(b *recordtest.Builder, rng *rand.Rand, length uint64) {
 	stacks := []uint64{
 		0,
-		b.Stack(
-			recordtest.Python("encode", "/srv/app/infer.py", 12),
-			recordtest.Python("main", "/srv/app/infer.py", 90),
-		),
-		b.Stack(
-			recordtest.Native("at::native::add", "libtorch_cuda.so"),
-			recordtest.Python("forward", "/usr/lib/python3/dist-packages/torch/nn/linear.py", 3),
-		),
+		b.Stack(recordtest.Python("encode", "/srv/app/infer.py", 12),
+			recordtest.Python("main", "/srv/app/infer.py", 90)),
+		b.Stack(recordtest.Native("at::native::add", "libtorch_cuda.so"),
+			recordtest.Python("forward", "/usr/lib/python3/dist-packages/torch/nn/linear.py", 3)),
 		b.Stack(recordtest.Native("take_gil", "python3.12"), recordtest.Python("work", "/srv/app/infer.py", 5)),
 		b.Stack(recordtest.Native("pthread_cond_wait", "libc.so.6"), recordtest.Native("pop", "libqueue.so")),
 	}
@@ -105,11 +101,8 @@ func host(b *recordtest.Builder, rng *rand.Rand, length uint64) {
 // them.
 func FuzzNew(f *testing.F) {
 	f.Add([]byte{}, uint64(0), uint64(100))
-	f.Add(
-		[]byte{10, 0, 20, 7, 1, 1, 0, 9, 40, 0, 200, 8, 1, 1, 1, 9, 5, 0, 1, 1, 1, 1, 0, 9},
-		uint64(0),
-		uint64(60_000),
-	)
+	f.Add([]byte{10, 0, 20, 7, 1, 1, 0, 9, 40, 0, 200, 8, 1, 1, 1, 9, 5, 0, 1, 1, 1, 1, 0, 9}, uint64(0),
+		uint64(60_000))
 	f.Add([]byte{255, 255, 255, 255, 1, 1, 255, 255}, uint64(900), uint64(10))
 	fuzzing.Run(f, func(t *testing.T, raw []byte, from, to uint64) {
 		rec := hostile(from, to)

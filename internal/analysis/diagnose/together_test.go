@@ -13,10 +13,8 @@ import (
 // fetching copies a result to the host and searches it there.
 func fetching(t *testing.T, search string) *scene {
 	s := newScene(t)
-	sync := s.Stack(
-		recordtest.Native("cudaMemcpyAsync", "libcudart.so"),
-		recordtest.Python("choose", "/app/infer.py", 35),
-	)
+	sync := s.Stack(recordtest.Native("cudaMemcpyAsync", "libcudart.so"),
+		recordtest.Python("choose", "/app/infer.py", 35))
 	find := s.Stack(recordtest.Python(search, "/app/infer.py", 36))
 	for i := range uint64(10) {
 		s.kernel(i*100, i*100+20)

@@ -130,10 +130,8 @@ func small(seed, length uint64) *recording.Recording {
 	)
 	host(s.Builder.Builder, rng, length)
 	rec := s.Run()
-	rec.Meta.Processes = append(
-		rec.Meta.Processes,
-		recording.Process{PID: recordtest.PID, Comm: "again", Born: start + length/2},
-	)
+	rec.Meta.Processes = append(rec.Meta.Processes,
+		recording.Process{PID: recordtest.PID, Comm: "again", Born: start + length/2})
 	return rec
 }
 
@@ -199,11 +197,8 @@ func TestSeeds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := fmt.Sprintf(
-				"go test fuzz v1\n[]byte(%q)\n[]byte(%q)\n",
-				meta,
-				bytesOf(rec.Events[:min(len(rec.Events), 150)]),
-			)
+			text := fmt.Sprintf("go test fuzz v1\n[]byte(%q)\n[]byte(%q)\n",
+				meta, bytesOf(rec.Events[:min(len(rec.Events), 150)]))
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}

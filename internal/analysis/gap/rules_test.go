@@ -448,12 +448,9 @@ func TestNoCPU(t *testing.T) {
 	s.Meta.Pressure = []recording.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 17 * ms}}
 	s.want(t, with(cause.NoCPU)) // it stood still for less than that
 	s = frame().off(taken).
-		off(
-			recordtest.Off{
-				TS: 30 * ms, Dur: 4 * ms, Call: event.NoSyscall, Flags: event.Preempted, By: [2]uint32{99, 98},
-			},
-		).
-		sampled(leader, user)
+		off(recordtest.Off{
+			TS: 30 * ms, Dur: 4 * ms, Call: event.NoSyscall, Flags: event.Preempted, By: [2]uint32{99, 98},
+		}).sampled(leader, user)
 	s.Meta.Pressure = []recording.Pressure{{TS: start - ms}, {TS: start + 900*ms, Throttled: 5 * ms}}
 	s.want(t, with(cause.NoCPU)) // the shorter wait explains what the cgroup stood still, and it is not in the gap
 }

@@ -27,10 +27,8 @@ func TestEngine(t *testing.T) {
 		b.rec.Meta.Steps = append(b.rec.Meta.Steps, recording.Step{
 			TS: at, PID: 2, Requests: n, Tokens: n, Stats: true, Running: n, Waiting: waiting, KVPermille: 500,
 		})
-		b.rec.Events = append(
-			b.rec.Events,
-			event.Event{TS: at - 6*ms, Dur: 4 * ms, PID: 2, Kind: event.Kernel, Flags: event.Timed},
-		)
+		b.rec.Events = append(b.rec.Events,
+			event.Event{TS: at - 6*ms, Dur: 4 * ms, PID: 2, Kind: event.Kernel, Flags: event.Timed})
 	}
 	b.rec.Meta.EngineRequests = []recording.EngineRequest{
 		{

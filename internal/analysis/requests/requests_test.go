@@ -31,17 +31,14 @@ func (b *builder) stream(received uint64, tokens ...uint64) *recording.Request {
 	})
 	before := received
 	for _, at := range tokens {
-		b.rec.Events = append(
-			b.rec.Events,
-			event.Event{
-				TS:    before,
-				Dur:   at - before,
-				PID:   1,
-				Kind:  event.RequestChunk,
-				Flags: event.Timed,
-				Args:  [4]uint64{n, 1},
-			},
-		)
+		b.rec.Events = append(b.rec.Events, event.Event{
+			TS:    before,
+			Dur:   at - before,
+			PID:   1,
+			Kind:  event.RequestChunk,
+			Flags: event.Timed,
+			Args:  [4]uint64{n, 1},
+		})
 		before = at
 	}
 	return &b.rec.Meta.Requests[n-1]
@@ -104,10 +101,8 @@ func TestWhatDoesNotCount(t *testing.T) {
 	open.End, open.Outcome = 0, "open"
 	late := b.stream(900*ms, steady(990*ms, ms, 10)...)
 	late.End = 1001 * ms
-	b.rec.Meta.Requests = append(
-		b.rec.Meta.Requests,
-		recording.Request{Number: 99, Received: 5 * ms, End: 6 * ms, Status: 200, Outcome: "complete"},
-	)
+	b.rec.Meta.Requests = append(b.rec.Meta.Requests,
+		recording.Request{Number: 99, Received: 5 * ms, End: 6 * ms, Status: 200, Outcome: "complete"})
 	s := b.summary()
 	if s.Count != 6 || s.Ended != 4 || s.Open != 2 || s.Failed != 1 || s.Aborted != 1 || s.Streamed != 3 ||
 		s.TokensUnknown != 1 {
@@ -168,10 +163,8 @@ func TestGPU(t *testing.T) {
 	b := newBuilder(1000 * ms)
 	b.rec.Meta.GPU = &recording.GPU{Windows: []recording.GPUWindow{{PID: 2, From: 0, To: 300 * ms, Activity: true}}}
 	for _, k := range [][2]uint64{{10, 20}, {15, 10}, {100, 50}} {
-		b.rec.Events = append(
-			b.rec.Events,
-			event.Event{TS: k[0] * ms, Dur: k[1] * ms, PID: 2, Kind: event.Kernel, Flags: event.Timed},
-		)
+		b.rec.Events = append(b.rec.Events,
+			event.Event{TS: k[0] * ms, Dur: k[1] * ms, PID: 2, Kind: event.Kernel, Flags: event.Timed})
 	}
 	b.stream(0, 50*ms, 120*ms)
 	b.stream(20*ms, 200*ms, 400*ms)

@@ -30,14 +30,8 @@ func TestKernelsBound(t *testing.T) {
 	} {
 		p := s.Predict(e, edit(t, Without, "sync"))
 		if p.Speedup > most*1.01 || p.High > most*1.01 || p.Low > p.Speedup {
-			t.Errorf(
-				"%s: %.3f (%.3f to %.3f), more than the kernels allow (%.3f)",
-				p.Plan,
-				p.Speedup,
-				p.Low,
-				p.High,
-				most,
-			)
+			t.Errorf("%s: %.3f (%.3f to %.3f), more than the kernels allow (%.3f)",
+				p.Plan, p.Speedup, p.Low, p.High, most)
 		}
 		if !strings.HasPrefix(p.Limit, "the kernels") {
 			t.Errorf("%s: limited by %q", p.Plan, p.Limit)
@@ -136,27 +130,23 @@ func batches(cpus int) *scene {
 	const each = 33 * ms
 	for i := range uint64(30) {
 		at := i * each
-		sc.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      start + at,
-				Dur:     30 * ms,
-				Blocked: 30 * ms,
-				Call:    sysFutex,
-				By:      [2]uint32{leader, helper},
-			},
-		)
+		sc.Off(recordtest.Off{
+			TID:     leader,
+			TS:      start + at,
+			Dur:     30 * ms,
+			Blocked: 30 * ms,
+			Call:    sysFutex,
+			By:      [2]uint32{leader, helper},
+		})
 		sc.Samples(helper, start+at, start+at+30*ms, 3, load, event.Whole)
-		sc.Off(
-			recordtest.Off{
-				TID:     helper,
-				TS:      start + at + 30*ms,
-				Dur:     3 * ms,
-				Blocked: 3 * ms,
-				Call:    sysFutex,
-				By:      [2]uint32{leader, leader},
-			},
-		)
+		sc.Off(recordtest.Off{
+			TID:     helper,
+			TS:      start + at + 30*ms,
+			Dur:     3 * ms,
+			Blocked: 3 * ms,
+			Call:    sysFutex,
+			By:      [2]uint32{leader, leader},
+		})
 		sc.run(event.Kernel, "cuLaunchKernel", 7, at+30*ms+20*us, at+30*ms+30*us, at+32500*us, 0)
 		sc.wait(at+30*ms+30*us, at+32900*us)
 	}

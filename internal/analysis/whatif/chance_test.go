@@ -17,26 +17,22 @@ func TestRecordersAreNoTie(t *testing.T) {
 		sc.Thread(leader, helper, name)
 		for i := range uint64(steps / 24) {
 			at := start + i*24*period
-			sc.Off(
-				recordtest.Off{
-					TID:     helper,
-					TS:      at + 2100*us,
-					Dur:     24*period - 200*us,
-					Blocked: 24*period - 200*us,
-					Call:    sysSleep,
-					Flags:   event.FromIRQ,
-				},
-			)
-			sc.Off(
-				recordtest.Off{
-					TID:     leader,
-					TS:      at + 2000*us,
-					Dur:     60 * us,
-					Blocked: 60 * us,
-					Call:    sysFutex,
-					By:      [2]uint32{leader, helper},
-				},
-			)
+			sc.Off(recordtest.Off{
+				TID:     helper,
+				TS:      at + 2100*us,
+				Dur:     24*period - 200*us,
+				Blocked: 24*period - 200*us,
+				Call:    sysSleep,
+				Flags:   event.FromIRQ,
+			})
+			sc.Off(recordtest.Off{
+				TID:     leader,
+				TS:      at + 2000*us,
+				Dur:     60 * us,
+				Blocked: 60 * us,
+				Call:    sysFutex,
+				By:      [2]uint32{leader, helper},
+			})
 		}
 		p := sc.study(t).Predict(edit(t, Without, "encode"))
 		if got := p.Speedup < 2; got != tied {
@@ -139,11 +135,8 @@ func TestBursts(t *testing.T) {
 // many are not in the kernel.
 func touching(otherwise int) *scene {
 	s := stepwise()
-	fault := s.Stack(
-		recordtest.Kernel("exc_page_fault"),
-		recordtest.Kernel("asm_exc_page_fault"),
-		recordtest.Native("grow", "prog"),
-	)
+	fault := s.Stack(recordtest.Kernel("exc_page_fault"), recordtest.Kernel("asm_exc_page_fault"),
+		recordtest.Native("grow", "prog"))
 	own := s.Stack(recordtest.Native("grow", "prog"))
 	for i := range uint64(steps) {
 		for k := range 25 {

@@ -133,10 +133,8 @@ func encoders() (sc *scene, all []uint32, take, encode uint64) {
 	third := uint32(helper + 1)
 	sc.Thread(leader, third, "")
 	sc.Runs(third, start)
-	take = sc.Stack(
-		recordtest.Kernel("futex_wait"), recordtest.Native("pthread_cond_timedwait", "libc.so.6"),
-		recordtest.Native("take_gil", "python3.12"), recordtest.Python("encode", "/app/infer.py", 7),
-	)
+	take = sc.Stack(recordtest.Kernel("futex_wait"), recordtest.Native("pthread_cond_timedwait", "libc.so.6"),
+		recordtest.Native("take_gil", "python3.12"), recordtest.Python("encode", "/app/infer.py", 7))
 	encode = sc.Stack(recordtest.Python("encode", "/app/infer.py", 7))
 	return sc, []uint32{leader, helper, third}, take, encode
 }
@@ -173,10 +171,9 @@ func TestWaitsForTheGILThatTimeOut(t *testing.T) {
 func TestHolderThatIsMadeToLetGo(t *testing.T) {
 	const each = 7 * ms
 	sc := newScene()
-	take := sc.Stack(
-		recordtest.Kernel("futex_wait"), recordtest.Native("pthread_cond_timedwait", "libc.so.6"),
-		recordtest.Native("take_gil", "python3.12"), recordtest.Python("encode", "/app/infer.py", 7),
-	)
+	take := sc.Stack(recordtest.Kernel("futex_wait"),
+		recordtest.Native("pthread_cond_timedwait", "libc.so.6"), recordtest.Native("take_gil", "python3.12"),
+		recordtest.Python("encode", "/app/infer.py", 7))
 	count := sc.Stack(recordtest.Python("count", "/app/metrics.py", 7))
 	for i := range uint64(calltest.Second/each) - 1 {
 		at := i * each

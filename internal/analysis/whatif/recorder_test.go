@@ -37,15 +37,10 @@ func TestOfRecorder(t *testing.T) {
 func recorded() *scene {
 	s := stepwise()
 	own := s.Stack(recordtest.Native("cuMemAlloc_v2", "libcuda.so.1"), recordtest.Python("encode", "/app/infer.py", 7))
-	agent := s.Stack(
-		recordtest.Native("on_call", "memfd:inferscope-agent-1-2"),
-		recordtest.Python("encode", "/app/infer.py", 7),
-	)
-	within := s.Stack(
-		recordtest.Native("on_api", "libcupti.so.13"),
-		recordtest.Native("cuMemAlloc_v2", "libcuda.so.1"),
-		recordtest.Python("encode", "/app/infer.py", 7),
-	)
+	agent := s.Stack(recordtest.Native("on_call", "memfd:inferscope-agent-1-2"),
+		recordtest.Python("encode", "/app/infer.py", 7))
+	within := s.Stack(recordtest.Native("on_api", "libcupti.so.13"),
+		recordtest.Native("cuMemAlloc_v2", "libcuda.so.1"), recordtest.Python("encode", "/app/infer.py", 7))
 	for i := range uint64(steps) {
 		at := i * period
 		s.call("cuMemAlloc_v2", at+1400*us, ms)
@@ -100,15 +95,13 @@ func TestOustedByRecorder(t *testing.T) {
 			at := start + i*period
 			s.run(event.Kernel, "cuLaunchKernel", 7, i*period, i*period+10*us, i*period+110*us, 0)
 			s.Sample(leader, at+ms, stack, event.Whole)
-			s.Off(
-				recordtest.Off{
-					TID:   leader,
-					TS:    at + 2*ms,
-					Dur:   2 * ms,
-					Flags: event.Preempted,
-					By:    [2]uint32{leader, tid},
-				},
-			)
+			s.Off(recordtest.Off{
+				TID:   leader,
+				TS:    at + 2*ms,
+				Dur:   2 * ms,
+				Flags: event.Preempted,
+				By:    [2]uint32{leader, tid},
+			})
 		}
 		if got := s.study(t).Recording(); math.Abs(got-want) > 0.02 {
 			t.Errorf("ousted by %d: recording cost %.3f of the time, want %.3f", tid, got, want)
@@ -181,39 +174,33 @@ func TestInterruptedLaunch(t *testing.T) {
 		at := i * long
 		s.id++
 		id := s.id
-		s.Event(
-			event.Event{
-				TS:    start + at,
-				Dur:   4*ms + 100*us,
-				PID:   s.PID,
-				TID:   s.TID,
-				Func:  s.Fn("cuLaunchKernel"),
-				Kind:  event.Call,
-				Flags: event.Timed | event.Correlated,
-				Ret:   int32(id),
-			},
-		)
-		s.Off(
-			recordtest.Off{
-				TID:   leader,
-				TS:    start + at + 50*us,
-				Dur:   4 * ms,
-				Flags: event.Preempted,
-				By:    [2]uint32{4242, 4242},
-			},
-		)
-		s.Event(
-			event.Event{
-				TS:    start + at + 4060*us,
-				Dur:   800 * us,
-				PID:   s.PID,
-				TID:   7,
-				Func:  1 << 8,
-				Kind:  event.Kernel,
-				Flags: event.Timed,
-				Args:  [4]uint64{uint64(id), 0, 1 << 20},
-			},
-		)
+		s.Event(event.Event{
+			TS:    start + at,
+			Dur:   4*ms + 100*us,
+			PID:   s.PID,
+			TID:   s.TID,
+			Func:  s.Fn("cuLaunchKernel"),
+			Kind:  event.Call,
+			Flags: event.Timed | event.Correlated,
+			Ret:   int32(id),
+		})
+		s.Off(recordtest.Off{
+			TID:   leader,
+			TS:    start + at + 50*us,
+			Dur:   4 * ms,
+			Flags: event.Preempted,
+			By:    [2]uint32{4242, 4242},
+		})
+		s.Event(event.Event{
+			TS:    start + at + 4060*us,
+			Dur:   800 * us,
+			PID:   s.PID,
+			TID:   7,
+			Func:  1 << 8,
+			Kind:  event.Kernel,
+			Flags: event.Timed,
+			Args:  [4]uint64{uint64(id), 0, 1 << 20},
+		})
 		s.wait(at+4150*us, at+4900*us)
 	}
 	predicts(t, s.study(t).Predict(edit(t, Without, "no-cpu")), 5)

@@ -46,37 +46,33 @@ func newScene() *scene {
 
 func (s *scene) call(name string, at, dur uint64) uint32 {
 	s.id++
-	s.Event(
-		event.Event{
-			TS:    start + at,
-			Dur:   dur,
-			PID:   s.PID,
-			TID:   s.TID,
-			Func:  s.Fn(name),
-			Kind:  event.Call,
-			Flags: event.Timed | event.Correlated,
-			Ret:   int32(s.id),
-		},
-	)
+	s.Event(event.Event{
+		TS:    start + at,
+		Dur:   dur,
+		PID:   s.PID,
+		TID:   s.TID,
+		Func:  s.Fn(name),
+		Kind:  event.Call,
+		Flags: event.Timed | event.Correlated,
+		Ret:   int32(s.id),
+	})
 	return s.id
 }
 
 // run launches what a GPU does from one time to another.
 func (s *scene) run(kind event.Kind, name string, stream uint32, at, from, to uint64, ret int32) {
 	id := s.call(name, at, 3*us)
-	s.Event(
-		event.Event{
-			TS:    start + from,
-			Dur:   to - from,
-			PID:   s.PID,
-			TID:   stream,
-			Func:  1 << 8,
-			Kind:  kind,
-			Flags: event.Timed,
-			Ret:   ret,
-			Args:  [4]uint64{uint64(id), 0, 1 << 20},
-		},
-	)
+	s.Event(event.Event{
+		TS:    start + from,
+		Dur:   to - from,
+		PID:   s.PID,
+		TID:   stream,
+		Func:  1 << 8,
+		Kind:  kind,
+		Flags: event.Timed,
+		Ret:   ret,
+		Args:  [4]uint64{uint64(id), 0, 1 << 20},
+	})
 }
 
 // wait is a synchronization of the stream.

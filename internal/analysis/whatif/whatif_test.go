@@ -34,10 +34,8 @@ func TestSteps(t *testing.T) {
 		// The kernel runs beside the computing of the next step.
 		{Without, "sync", whole / (whole - 1010)},
 	} {
-		t.Run(
-			fmt.Sprintf("%s %s", c.verb, c.text),
-			func(t *testing.T) { predicts(t, s.Predict(edit(t, c.verb, c.text)), c.want) },
-		)
+		t.Run(fmt.Sprintf("%s %s", c.verb, c.text),
+			func(t *testing.T) { predicts(t, s.Predict(edit(t, c.verb, c.text)), c.want) })
 	}
 	if p := s.Predict(edit(t, Without, "sleep")); !p.Empty() || p.Because != ofNothing {
 		t.Errorf("nobody sleeps: %+v", p)
@@ -67,16 +65,14 @@ func TestMarginals(t *testing.T) {
 func TestSleep(t *testing.T) {
 	sc := stepwise()
 	for i := range uint64(steps) {
-		sc.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      start + i*period + 1500*us,
-				Dur:     2 * ms,
-				Blocked: 2 * ms,
-				Call:    sysSleep,
-				Flags:   event.FromIRQ,
-			},
-		)
+		sc.Off(recordtest.Off{
+			TID:     leader,
+			TS:      start + i*period + 1500*us,
+			Dur:     2 * ms,
+			Blocked: 2 * ms,
+			Call:    sysSleep,
+			Flags:   event.FromIRQ,
+		})
 	}
 	s := sc.study(t)
 	predicts(t, s.Predict(edit(t, Without, "sleep")), 2)
@@ -88,16 +84,14 @@ func TestSleep(t *testing.T) {
 func TestWakingUpGoesWithTheWait(t *testing.T) {
 	sc := stepwise()
 	for i := range uint64(steps) {
-		sc.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      start + i*period + 1500*us,
-				Dur:     2 * ms,
-				Blocked: ms,
-				Call:    sysSleep,
-				Flags:   event.FromIRQ,
-			},
-		)
+		sc.Off(recordtest.Off{
+			TID:     leader,
+			TS:      start + i*period + 1500*us,
+			Dur:     2 * ms,
+			Blocked: ms,
+			Call:    sysSleep,
+			Flags:   event.FromIRQ,
+		})
 	}
 	s := sc.study(t)
 	p := s.Predict(edit(t, Without, "sleep"))
@@ -139,26 +133,22 @@ func workers() *scene {
 	sc.Samples(helper, start, start+steps*period, 400, sc.Stack(recordtest.Native("load", "server")), event.Whole)
 	for i := range uint64(steps) {
 		at := start + i*period
-		sc.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      at + 1500*us,
-				Dur:     2 * ms,
-				Blocked: 2 * ms,
-				Call:    sysFutex,
-				By:      [2]uint32{leader, helper},
-			},
-		)
-		sc.Off(
-			recordtest.Off{
-				TID:     helper,
-				TS:      at + 3500*us,
-				Dur:     2 * ms,
-				Blocked: 2 * ms,
-				Call:    sysFutex,
-				By:      [2]uint32{leader, leader},
-			},
-		)
+		sc.Off(recordtest.Off{
+			TID:     leader,
+			TS:      at + 1500*us,
+			Dur:     2 * ms,
+			Blocked: 2 * ms,
+			Call:    sysFutex,
+			By:      [2]uint32{leader, helper},
+		})
+		sc.Off(recordtest.Off{
+			TID:     helper,
+			TS:      at + 3500*us,
+			Dur:     2 * ms,
+			Blocked: 2 * ms,
+			Call:    sysFutex,
+			By:      [2]uint32{leader, leader},
+		})
 	}
 	return sc
 }
@@ -271,9 +261,7 @@ func TestWithoutGPU(t *testing.T) {
 	sc := newScene()
 	sc.Meta.GPU = nil
 	encode, embed := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7)),
-		sc.Stack(
-			recordtest.Native("embed", "server"),
-		)
+		sc.Stack(recordtest.Native("embed", "server"))
 	for i := range uint64(999) {
 		at := start + i*ms
 		for k := range uint64(6) {
@@ -282,16 +270,14 @@ func TestWithoutGPU(t *testing.T) {
 		for k := range uint64(3) {
 			sc.Sample(leader, at+650*us+k*100*us, embed, event.Whole)
 		}
-		sc.Off(
-			recordtest.Off{
-				TID:     leader,
-				TS:      at + 900*us,
-				Dur:     100 * us,
-				Blocked: 100 * us,
-				Call:    sysSleep,
-				Flags:   event.FromIRQ,
-			},
-		)
+		sc.Off(recordtest.Off{
+			TID:     leader,
+			TS:      at + 900*us,
+			Dur:     100 * us,
+			Blocked: 100 * us,
+			Call:    sysSleep,
+			Flags:   event.FromIRQ,
+		})
 	}
 	s := sc.study(t)
 	predicts(t, s.Predict(edit(t, Without, "python-work")), 1/0.6)

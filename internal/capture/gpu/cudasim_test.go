@@ -82,24 +82,13 @@ func simOptions(t testing.TB, mode Mode) Options {
 // kernel that the simulator knows to have run from then on: name, times, grid.
 func TestKernelForKernel(t *testing.T) {
 	opts := simOptions(t, Continuous)
-	v := cudasim.Start(
-		t,
-		cudasim.Options{},
-		"until { thread 8 { rate 2000 for 300ms; sync } }",
-		"rate 1000 for 500ms",
-		"sync",
-		"wait",
-	)
+	v := cudasim.Start(t, cudasim.Options{}, "until { thread 8 { rate 2000 for 300ms; sync } }",
+		"rate 1000 for 500ms", "sync", "wait")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
-	drain(
-		t,
-		s,
-		&got,
-		"the agent records",
-		func() bool { return stateOf(s, p.PID) == string(running) && len(got.of(event.Kernel)) > 0 },
-	)
+	drain(t, s, &got, "the agent records",
+		func() bool { return stateOf(s, p.PID) == string(running) && len(got.of(event.Kernel)) > 0 })
 	v.Go()
 	v.WaitLine("waiting")
 	s.Flush(context.Background(), []uint32{p.PID})
@@ -112,13 +101,8 @@ func TestKernelForKernel(t *testing.T) {
 func TestWindowsOnCudasim(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period = 100*time.Millisecond, 300*time.Millisecond
-	v := cudasim.Start(
-		t,
-		cudasim.Options{},
-		"stream-new; graph 20 stream=1",
-		"until { rate 3000 for 100ms; graph-launch 5 stream=1; sync }",
-		"wait",
-	)
+	v := cudasim.Start(t, cudasim.Options{}, "stream-new; graph 20 stream=1",
+		"until { rate 3000 for 100ms; graph-launch 5 stream=1; sync }", "wait")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
@@ -197,23 +181,16 @@ func compareKernels(t *testing.T, s *Source, p *proc.Process, v *cudasim.Victim,
 		}
 	}
 	if found > inside || found < sure || sure == 0 {
-		t.Errorf(
-			"%d kernels, of which %d in windows; %d ran in them, of which %d were asked for in them",
-			len(kernels),
-			found,
-			inside,
-			sure,
-		)
+		t.Errorf("%d kernels, of which %d in windows; %d ran in them, of which %d were asked for in them",
+			len(kernels), found, inside, sure)
 	}
 	t.Logf("%d of %d kernels in %d windows, all as they were", found, len(truth), len(g.Windows))
 }
 
 // within reports whether [from, to] lies in a window wholly.
 func within(windows []recording.GPUWindow, from, to uint64) bool {
-	return slices.ContainsFunc(
-		windows,
-		func(w recording.GPUWindow) bool { return w.Activity && w.From <= from && to <= w.To },
-	)
+	return slices.ContainsFunc(windows,
+		func(w recording.GPUWindow) bool { return w.Activity && w.From <= from && to <= w.To })
 }
 
 // TestTakesOverALivingAgent: a daemon that dies without a word is followed by another one, which
@@ -272,11 +249,9 @@ func TestThreadsOfANamespace(t *testing.T) {
 		t.Skip(err)
 	}
 	sim := cudasim.Build(t)
-	v := cudasim.Start(
-		t,
+	v := cudasim.Start(t,
 		cudasim.Options{Program: []string{unshare, "--pid", "--fork", "--mount-proc", sim.Victim}},
-		"until { rate 2000 for 20ms; sync }",
-	)
+		"until { rate 2000 for 20ms; sync }")
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", v.PID, v.PID))
 	if err != nil {
 		t.Fatal(err)
@@ -310,13 +285,8 @@ func TestThreadsOfANamespace(t *testing.T) {
 // a ring of its own, and each one's activity stays its own. The parent goes on.
 func TestForkedChild(t *testing.T) {
 	opts := simOptions(t, Continuous)
-	v := cudasim.Start(
-		t,
-		cudasim.Options{},
-		"until { rate 2000 for 20ms; sync }",
-		"fork nowait { until 60s { rate 2000 for 20ms; sync } }",
-		"until { rate 2000 for 20ms; sync }",
-	)
+	v := cudasim.Start(t, cudasim.Options{}, "until { rate 2000 for 20ms; sync }",
+		"fork nowait { until 60s { rate 2000 for 20ms; sync } }", "until { rate 2000 for 20ms; sync }")
 	s := newTestSource(t, opts)
 	parent := watch(t, s, v)
 	var got collector

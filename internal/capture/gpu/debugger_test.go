@@ -22,13 +22,8 @@ func TestDebuggers(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{}, "until { rate 2000 for 20ms; sync }")
 	p := watch(t, s, v)
 	var got collector
-	drain(
-		t,
-		s,
-		&got,
-		"the agent records",
-		func() bool { return stateOf(s, p.PID) == string(running) && s.recording(p.Root) },
-	)
+	drain(t, s, &got, "the agent records",
+		func() bool { return stateOf(s, p.PID) == string(running) && s.recording(p.Root) })
 	look := func(when string) {
 		t.Helper()
 		text := debugger.Run(t, p.PID, "gdb", "--batch", "-nx", "-ex", "info sharedlibrary", "-p")

@@ -100,11 +100,9 @@ func TestGate(t *testing.T) {
 func TestOneThreadIsNotHeldOnTheWayIn(t *testing.T) {
 	opts := simOptions(t, Windows)
 	opts.On, opts.Period, opts.Gate = 50*time.Millisecond, 150*time.Millisecond, gates(t)
-	v := cudasim.Start(
-		t,
+	v := cudasim.Start(t,
 		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=1500000000"}},
-		"until { launch 3 kernel=k_us5; sync; sleep 1ms }",
-	)
+		"until { launch 3 kernel=k_us5; sync; sleep 1ms }")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	s.Observe([]event.Event{waitingCall(p.PID, p.PID)})
@@ -127,11 +125,8 @@ func TestNoWindowWithoutAGate(t *testing.T) {
 	}
 	s := newTestSource(t, Options{Inject: pr, Slots: 1024, Mode: Continuous, Watch: 50 * time.Millisecond, Gate: none})
 	s.begin(pr.p, image)
-	eventually(
-		t,
-		"word of it",
-		func() bool { return strings.Contains(detailOf(s, pr.p.PID), "the verifier does not like it") },
-	)
+	eventually(t, "word of it",
+		func() bool { return strings.Contains(detailOf(s, pr.p.PID), "the verifier does not like it") })
 	if st := stateOf(s, pr.p.PID); st != string(refused) {
 		t.Errorf("it is %s", st)
 	}
@@ -149,13 +144,11 @@ func TestLaunchesAreHeld(t *testing.T) {
 		60*time.Millisecond,
 		gates(t),
 		300*time.Millisecond
-	v := cudasim.Start(
-		t,
+	v := cudasim.Start(t,
 		cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_FINALIZE_NS=5000000"}},
 		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1",
 		"thread 2 nowait { repeat 100000000 { launch 1 kernel=k_us5; sync; sleep 1ms } }",
-		"until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 20ms }",
-	)
+		"until { thread 1 { graph-launch stream=1; ssync stream=1 }; sleep 20ms }")
 	s := newTestSource(t, opts)
 	s.paces.most = 1 << 30
 	p := watch(t, s, v)
@@ -185,26 +178,16 @@ func TestFlushHoldsWhoLaunchesGraphs(t *testing.T) {
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
-	drain(
-		t,
-		s,
-		&got,
-		"a window",
-		func() bool { r := ringOf(s, p); return r != nil && r.load32(ringState) == stateOpen },
-	)
+	drain(t, s, &got, "a window",
+		func() bool { r := ringOf(s, p); return r != nil && r.load32(ringState) == stateOpen })
 	r := ringOf(s, p)
 	for range 20 {
 		number := r.flush()
 		drain(t, s, &got, "a flush, or a death", func() bool { return !p.Alive() || r.answered(number) })
 	}
 	before := v.Truth().Count("cuGraphLaunch")
-	drain(
-		t,
-		s,
-		&got,
-		"graphs after it, or a death",
-		func() bool { return !p.Alive() || v.Truth().Count("cuGraphLaunch") > before+100 },
-	)
+	drain(t, s, &got, "graphs after it, or a death",
+		func() bool { return !p.Alive() || v.Truth().Count("cuGraphLaunch") > before+100 })
 	if !p.Alive() {
 		t.Errorf("the target died after %+v", heldIn(s, p))
 	}

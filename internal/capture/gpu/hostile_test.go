@@ -118,19 +118,16 @@ func TestHostileRingBesideAnHonestTarget(t *testing.T) {
 		now := clock.Monotonic()
 		var events []event.Event
 		for ; last < now; last += 50_000 {
-			events = append(
-				events,
-				event.Event{
-					TS:    last,
-					Dur:   2000 + last%977,
-					PID:   10,
-					TID:   10,
-					Kind:  event.Call,
-					Flags: event.Timed,
-					Func:  3,
-					Args:  [4]uint64{last % 7},
-				},
-			)
+			events = append(events, event.Event{
+				TS:    last,
+				Dur:   2000 + last%977,
+				PID:   10,
+				TID:   10,
+				Kind:  event.Call,
+				Flags: event.Timed,
+				Func:  3,
+				Args:  [4]uint64{last % 7},
+			})
 		}
 		recorder.Append(events...)
 		before := threadCPU(t)

@@ -124,9 +124,8 @@ func TestNeverWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := simOptions(t, Windows)
 			opts.On, opts.Period, opts.Gate = 30*time.Millisecond, 100*time.Millisecond, gates(t)
-			v := cudasim.Start(
-				t, cudasim.Options{Level: "counts"}, "stream-new nonblocking", "until { "+script+" }",
-			)
+			v := cudasim.Start(t, cudasim.Options{Level: "counts"},
+				"stream-new nonblocking", "until { "+script+" }")
 			s := newTestSource(t, opts)
 			watch(t, s, v)
 			var got collector
@@ -151,16 +150,13 @@ func TestGraphsWithoutAWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	numbers := map[string]uint16{"cuGraphLaunch": 7, "cuStreamSynchronize": 8}
-	s := newTestSource(
-		t,
-		Options{
-			Inject: pr,
-			Slots:  1024,
-			Mode:   Continuous,
-			Watch:  100 * time.Millisecond,
-			Index:  func(name string) (uint16, bool) { n, ok := numbers[name]; return n, ok },
-		},
-	)
+	s := newTestSource(t, Options{
+		Inject: pr,
+		Slots:  1024,
+		Mode:   Continuous,
+		Watch:  100 * time.Millisecond,
+		Index:  func(name string) (uint16, bool) { n, ok := numbers[name]; return n, ok },
+	})
 	call := func(what string, at uint64) event.Event {
 		return event.Event{
 			TS:    at,

@@ -107,23 +107,16 @@ func graphIndex(name string) (uint16, bool) {
 // opened at all.
 func TestNoWindowWhereThreadsLaunchGraphs(t *testing.T) {
 	in := realInjector(t)
-	v := cudasim.Start(
-		t,
-		cudasim.Options{Level: "counts"},
-		"thread 1 nowait { sleep 1000s }",
-		"until { rate 2000 for 20ms; sync }",
-	)
-	s := newTestSource(
-		t,
-		Options{
-			Inject: in,
-			Build:  in.Build(),
-			Index:  graphIndex,
-			Watch:  time.Hour,
-			On:     20 * time.Millisecond,
-			Period: 60 * time.Millisecond,
-		},
-	)
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "thread 1 nowait { sleep 1000s }",
+		"until { rate 2000 for 20ms; sync }")
+	s := newTestSource(t, Options{
+		Inject: in,
+		Build:  in.Build(),
+		Index:  graphIndex,
+		Watch:  time.Hour,
+		On:     20 * time.Millisecond,
+		Period: 60 * time.Millisecond,
+	})
 	p := watch(t, s, v)
 	var got collector
 	drain(t, s, &got, "the agent is there", func() bool {

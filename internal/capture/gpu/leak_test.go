@@ -54,12 +54,8 @@ func (p *grower) run(windows int) bool {
 			p.windows++
 			p.opened = next
 		}
-		p.g.note(
-			uint64(ms)*1e6,
-			uint32(p.windows),
-			busy,
-			func() (int64, bool) { return int64(1e9 + p.taken + p.itself(ms)), true },
-		)
+		p.g.note(uint64(ms)*1e6, uint32(p.windows), busy,
+			func() (int64, bool) { return int64(1e9 + p.taken + p.itself(ms)), true })
 		p.g.rest()
 		if p.ms = ms; p.g.onTrial() {
 			p.held += 250
@@ -120,14 +116,8 @@ func TestLeakIsFound(t *testing.T) {
 		"1 MB, without a pause, it grows": {grower{period: 420, leaves: each(1e6), itself: rate(5e5)}, 330e6},
 	} {
 		if found := c.p.run(20_000); !found || c.p.left > c.most {
-			t.Errorf(
-				"%s: found %v after %d windows, which left %.1f MB; they are said to have left %d",
-				name,
-				found,
-				c.p.windows,
-				c.p.left/1e6,
-				c.p.g.left(),
-			)
+			t.Errorf("%s: found %v after %d windows, which left %.1f MB; they are said to have left %d",
+				name, found, c.p.windows, c.p.left/1e6, c.p.g.left())
 		}
 	}
 }
@@ -237,13 +227,8 @@ func TestOwnMemory(t *testing.T) {
 	}
 	defer p.Close()
 	before, ok := ownMemory(p)
-	kept, err := unix.Mmap(
-		-1,
-		0,
-		64<<20,
-		unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE,
-	)
+	kept, err := unix.Mmap(-1, 0, 64<<20, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
 		t.Fatal(err)
 	}

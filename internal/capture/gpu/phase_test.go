@@ -50,14 +50,8 @@ func TestTransitions(t *testing.T) {
 			s.step(q, h, "after")
 			want, may := wayOf[from][h]
 			if !may && (q.phase != from || q.detail != "before" || log.Len() != 1) {
-				t.Errorf(
-					"%q while %s is not refused: %s, %q, %d lines in the log",
-					h,
-					from,
-					q.phase,
-					q.detail,
-					log.Len(),
-				)
+				t.Errorf("%q while %s is not refused: %s, %q, %d lines in the log",
+					h, from, q.phase, q.detail, log.Len())
 			}
 			if may && (q.phase != want || q.detail != "after" || log.Len() != 0) {
 				t.Errorf("%q while %s: %s, %q, want %s", h, from, q.phase, q.detail, want)

@@ -101,11 +101,8 @@ func TestWatchedAgainMeanwhile(t *testing.T) {
 	}
 	pr.do("kernels 1 20 1", "leave")
 	var got collector
-	eventually(
-		t,
-		"the second agent",
-		func() bool { s.Feed(0, got.emit); return stateOf(s, pr.p.PID) == string(running) },
-	)
+	eventually(t, "the second agent",
+		func() bool { s.Feed(0, got.emit); return stateOf(s, pr.p.PID) == string(running) })
 	pr.do("kernels 1 30 1")
 	s.Feed(0, got.emit)
 	if n := len(got.of(event.Kernel)); n != 50 {

@@ -62,12 +62,8 @@ func TestSlowWayOut(t *testing.T) {
 		Level: "counts",
 		Env:   []string{"CUDASIM_CUPTI_FINALIZE_NS=2500000000", "CUDASIM_KERNEL_SLOTS=8"},
 	}
-	v := cudasim.Start(
-		t,
-		slow,
-		"stream-new nonblocking",
-		"thread 2 { repeat 1000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 1ms } }",
-	)
+	v := cudasim.Start(t, slow, "stream-new nonblocking",
+		"thread 2 { repeat 1000000 { launch 3 kernel=k_us5 stream=1; ssync stream=1; sleep 1ms } }")
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
@@ -77,13 +73,8 @@ func TestSlowWayOut(t *testing.T) {
 		}
 		return recording.AgentStatus{}
 	}
-	drain(
-		t,
-		s,
-		&got,
-		"word of the wait",
-		func() bool { return strings.Contains(agent().Detail, "waits in cuptiFinalize") },
-	)
+	drain(t, s, &got, "word of the wait",
+		func() bool { return strings.Contains(agent().Detail, "waits in cuptiFinalize") })
 	drain(t, s, &got, "three kept windows", func() bool { return agent().Kept >= 3 })
 	before := v.Truth().Count("cuLaunchKernel")
 	drain(t, s, &got, "launches", func() bool { return v.Truth().Count("cuLaunchKernel") > before+100 })

@@ -156,12 +156,8 @@ func TestAgentThatComesByItself(t *testing.T) {
 	var got collector
 	n.used(s, p, &got)
 	if first.calls != 1 || !errors.Is(first.err, inject.ErrPreceded) {
-		t.Errorf(
-			"%d attempts to bring one in, the last one: %v; want 1 and %v",
-			first.calls,
-			first.err,
-			inject.ErrPreceded,
-		)
+		t.Errorf("%d attempts to bring one in, the last one: %v; want 1 and %v",
+			first.calls, first.err, inject.ErrPreceded)
 	}
 	if rings := ringFiles(p); len(rings) > 1 {
 		t.Errorf("the process has %d rings open", len(rings))

@@ -89,15 +89,8 @@ func TestWhoFinalized(t *testing.T) {
 		if steps := f.lastSteps(); len(steps) != 1 || steps[0].Own != own || f.last.held != held ||
 			!f.windows[0].Calls ||
 			d.count.malformed != 0 {
-			t.Errorf(
-				"own %t: steps %+v, %d ns held, windows %+v, %d malformed; want %d held",
-				own,
-				steps,
-				f.last.held,
-				f.windows,
-				d.count.malformed,
-				held,
-			)
+			t.Errorf("own %t: steps %+v, %d ns held, windows %+v, %d malformed; want %d held",
+				own, steps, f.last.held, f.windows, d.count.malformed, held)
 		}
 	}
 }

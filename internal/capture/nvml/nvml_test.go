@@ -79,9 +79,8 @@ func until(t *testing.T, what string, ok func() bool) {
 
 // TestSamples: sensors are read while a process uses a GPU, and the reader ends with the last one.
 func TestSamples(t *testing.T) {
-	s := New(Options{Program: fake(
-		t, "case \"$1\" in dmon) exec sleep 60;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n",
-	)})
+	s := New(Options{Program: fake(t,
+		"case \"$1\" in dmon) exec sleep 60;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
 	if got := s.State(); got.State != "waiting" {
 		t.Errorf("%+v", got)
@@ -173,14 +172,12 @@ func TestNoListOfFields(t *testing.T) {
 
 // TestRefused: State says what nvidia-smi says.
 func TestRefused(t *testing.T) {
-	s := New(
-		Options{
-			Program: fake(
-				t,
-				"echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9\n",
-			),
-		},
-	)
+	s := New(Options{
+		Program: fake(
+			t,
+			"echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9\n",
+		),
+	})
 	defer s.Close()
 	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)
@@ -272,9 +269,8 @@ func TestXids(t *testing.T) {
 
 // TestProcessesRefused: State says that only what processes hold is not known.
 func TestProcessesRefused(t *testing.T) {
-	s := New(Options{Program: fake(
-		t, "case \"$1\" in *compute-apps*) exit 3;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n",
-	)})
+	s := New(Options{Program: fake(t,
+		"case \"$1\" in *compute-apps*) exit 3;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
 	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
 		t.Fatal(err)

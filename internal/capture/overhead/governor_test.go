@@ -53,13 +53,8 @@ func TestFreeSourcesStay(t *testing.T) {
 			open.Add(1)
 		}
 	})
-	t.Logf(
-		"of %d runs with free sources %d shed one; after 120 s %d are decided, %d still measured",
-		runs,
-		shed.Load(),
-		decided.Load(),
-		open.Load(),
-	)
+	t.Logf("of %d runs with free sources %d shed one; after 120 s %d are decided, %d still measured",
+		runs, shed.Load(), decided.Load(), open.Load())
 	if float64(shed.Load()) > decideError*float64(runs) {
 		t.Errorf("%d of %d runs shed a source that costs nothing", shed.Load(), runs)
 	}
@@ -236,22 +231,15 @@ func TestNothingToMeasureBy(t *testing.T) {
 			w.pass(g, 8)
 			s := g.State(target.pid, 0, w.now)
 			if dear.level != 1 || s.Total.Basis != recording.CostPredicted {
-				t.Errorf(
-					"after 8 s the source is at level %d and the cost is %s, want 1 and predicted: %+v",
-					dear.level,
-					s.Total.Basis,
-					s,
-				)
+				t.Errorf("after 8 s the source is at level %d and the cost is %s, want 1 and predicted: %+v",
+					dear.level, s.Total.Basis, s)
 			}
 			if lost := w.pass(g, 30); lost > 0.02 {
 				t.Errorf("it still pays %.1f%%", 100*lost)
 			}
 			if dear.sets > 3 || w.sources[0].sets > 0 {
-				t.Errorf(
-					"levels were set %d and %d times though there is nothing to measure by",
-					dear.sets,
-					w.sources[0].sets,
-				)
+				t.Errorf("levels were set %d and %d times though there is nothing to measure by",
+					dear.sets, w.sources[0].sets)
 			}
 		})
 	}
@@ -384,14 +372,12 @@ func TestPinnedStays(t *testing.T) {
 	dear := newSource("scheduling", 0.2, 0.01)
 	w := newWorld(9, dear, newSource("cuda calls", 0.002, 0.001))
 	w.target(500, 0.1)
-	g := New(
-		Options{
-			Budget:  0.02,
-			Sources: []Source{dear, w.sources[1]},
-			Pinned:  []string{"scheduling"},
-			Clock:   func() uint64 { return w.now },
-		},
-	)
+	g := New(Options{
+		Budget:  0.02,
+		Sources: []Source{dear, w.sources[1]},
+		Pinned:  []string{"scheduling"},
+		Clock:   func() uint64 { return w.now },
+	})
 	w.pass(g, 60)
 	if dear.sets != 0 {
 		t.Errorf("a pinned level was set %d times", dear.sets)
@@ -425,13 +411,8 @@ func TestTimeUniform(t *testing.T) {
 			leftOrdinary++
 		}
 	}
-	t.Logf(
-		"of %d runs of %d pairs %d left the interval of decisions, %d the ordinary one",
-		runs,
-		most,
-		left,
-		leftOrdinary,
-	)
+	t.Logf("of %d runs of %d pairs %d left the interval of decisions, %d the ordinary one",
+		runs, most, left, leftOrdinary)
 	if left > runs*7/100 {
 		t.Errorf("%d of %d runs left the interval", left, runs)
 	}

@@ -194,16 +194,14 @@ func (w *world) governor(seed uint64) *Governor {
 	for _, s := range w.sources {
 		sources = append(sources, s)
 	}
-	return New(
-		Options{
-			Budget:  0.02,
-			Sources: sources,
-			Whole:   []string{recording.RequestsSource},
-			Clock:   func() uint64 { return w.now },
-			Seed:    seed,
-			Log:     func(c Change) { w.changes = append(w.changes, c) },
-		},
-	)
+	return New(Options{
+		Budget:  0.02,
+		Sources: sources,
+		Whole:   []string{recording.RequestsSource},
+		Clock:   func() uint64 { return w.now },
+		Seed:    seed,
+		Log:     func(c Change) { w.changes = append(w.changes, c) },
+	})
 }
 
 // pass lets so many seconds go by, and returns the share of time that a target lost meanwhile.
@@ -251,12 +249,8 @@ func TestWindowsAreSeenByAllSources(t *testing.T) {
 		for _, p := range s.Paused {
 			pauses++
 			if windows.touches(p.From, p.To-p.From) {
-				t.Errorf(
-					"%s was paused for %d ms from %d ms after a window began",
-					s.Name,
-					(p.To-p.From)/1e6,
-					p.From%windows.period/1e6,
-				)
+				t.Errorf("%s was paused for %d ms from %d ms after a window began",
+					s.Name, (p.To-p.From)/1e6, p.From%windows.period/1e6)
 			}
 		}
 	}
@@ -328,16 +322,7 @@ func TestPredictionCountsWhereSlicesTellNothing(t *testing.T) {
 func TestShedsTheDearSource(t *testing.T) {
 	for seed := range uint64(20) {
 		cheap, dear, other := newSource("cuda calls", 0.003, 0.001),
-			newSource(
-				"scheduling",
-				0.12,
-				0.006,
-			), newSource(
-				"cpu samples",
-				0.004,
-				0.002,
-				0.001,
-			)
+			newSource("scheduling", 0.12, 0.006), newSource("cpu samples", 0.004, 0.002, 0.001)
 		dear.claims = []float64{0.007, 0.0005, 0}
 		w := newWorld(seed, cheap, dear, other)
 		target := w.target(770, 0.1)

@@ -60,14 +60,8 @@ func TestTokensOfTheEngine(t *testing.T) {
 		}
 		taps.complete(&r)
 		if r.OutputTokens != test.tokens || r.TokenSource != test.becomes {
-			t.Errorf(
-				"%s: %d tokens by %q, want %d by %q",
-				test.name,
-				r.OutputTokens,
-				r.TokenSource,
-				test.tokens,
-				test.becomes,
-			)
+			t.Errorf("%s: %d tokens by %q, want %d by %q",
+				test.name, r.OutputTokens, r.TokenSource, test.tokens, test.becomes)
 		}
 		if test.becomes == "engine" && (r.InputTokens != 9 || r.CachedTokens != 4) {
 			t.Errorf("%s: %d input tokens, %d of them cached", test.name, r.InputTokens, r.CachedTokens)

@@ -98,11 +98,8 @@ func askGRPC(t testing.TB, s h2server.Server) asker {
 
 func dialGRPC(t testing.TB, address string, trust credentials.TransportCredentials) asker {
 	t.Helper()
-	c, err := grpc.NewClient(
-		address,
-		grpc.WithTransportCredentials(trust),
-		grpc.WithDefaultCallOptions(grpc.ForceCodec(h2server.Raw{})),
-	)
+	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(trust),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(h2server.Raw{})))
 	if err != nil {
 		t.Fatal(err)
 	}

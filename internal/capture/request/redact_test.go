@@ -38,9 +38,8 @@ func answered(t *testing.T, content Content, question string, answer ...string) 
 }
 
 func plainAnswer(body string) string {
-	return fmt.Sprintf(
-		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body,
-	)
+	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		len(body), body)
 }
 
 func streamed(parts ...string) []string {
@@ -86,19 +85,17 @@ func TestContentOfDialects(t *testing.T) {
 		},
 		{
 			"Anthropic", `{"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":"q"}]}`,
-			streamed(
-				`{"type":"message_start","message":{"id":"1"}}`,
+			streamed(`{"type":"message_start","message":{"id":"1"}}`,
 				`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"he"}}`,
-				`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"llo"}}`, `{"type":"message_stop"}`,
-			),
+				`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"llo"}}`,
+				`{"type":"message_stop"}`),
 			"s\nuser: q", "hello",
 		},
 		{
 			"OpenAI's responses", `{"instructions":"i","input":[{"role":"user","content":"q"}]}`,
-			streamed(
-				`{"type":"response.output_text.delta","delta":"he"}`, `{"type":"response.output_text.delta","delta":"y"}`,
-				`{"type":"response.output_text.done","text":"hey"}`,
-			),
+			streamed(`{"type":"response.output_text.delta","delta":"he"}`,
+				`{"type":"response.output_text.delta","delta":"y"}`,
+				`{"type":"response.output_text.done","text":"hey"}`),
 			"i\nuser: q", "hey",
 		},
 		{

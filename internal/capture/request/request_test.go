@@ -162,19 +162,15 @@ func TestTimes(t *testing.T) {
 	ways := []string{"write", "writev", "send", "sendmsg"}
 	var clients []seen
 	for _, way := range ways {
-		got, err := ask(
-			c,
-			s.url,
-			map[string]any{
-				"model":      "m",
-				"stream":     true,
-				"max_tokens": 5,
-				"gap_ms":     4,
-				"prefill_ms": 30,
-				"write":      way,
-				"prompt":     strings.Repeat("secret ", 2000),
-			},
-		)
+		got, err := ask(c, s.url, map[string]any{
+			"model":      "m",
+			"stream":     true,
+			"max_tokens": 5,
+			"gap_ms":     4,
+			"prefill_ms": 30,
+			"write":      way,
+			"prompt":     strings.Repeat("secret ", 2000),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,11 +238,8 @@ func manyStreams(t *testing.T, s *server, transport *http.Transport) {
 				c := &http.Client{Transport: own}
 				for j := range 2 {
 					model := fmt.Sprintf("%d streams, %d-%d", streams, i, j)
-					got, err := ask(
-						c,
-						s.url,
-						map[string]any{"model": model, "stream": true, "max_tokens": 20, "gap_ms": 2},
-					)
+					got, err := ask(c, s.url,
+						map[string]any{"model": model, "stream": true, "max_tokens": 20, "gap_ms": 2})
 					if err == nil && len(got.tokens) != 20 {
 						err = fmt.Errorf("the client saw %d tokens", len(got.tokens))
 					}

@@ -82,11 +82,8 @@ func TestClientOfTLSLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, transport := startTLS(t, args...)
 			c := &http.Client{Transport: transport}
-			resp, err := c.Post(
-				s.url,
-				"application/json",
-				strings.NewReader(`{"model":"m","stream":true,"max_tokens":100000,"gap_ms":2}`),
-			)
+			resp, err := c.Post(s.url, "application/json",
+				strings.NewReader(`{"model":"m","stream":true,"max_tokens":100000,"gap_ms":2}`))
 			if err != nil {
 				t.Fatal(err)
 			}

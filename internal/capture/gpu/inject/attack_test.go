@@ -67,12 +67,8 @@ func secret(t *testing.T) (path string, unchanged func()) {
 	return path, func() {
 		t.Helper()
 		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, content) {
-			t.Fatalf(
-				"a file of root's was written for somebody else: it has %d bytes now, %d before (%v)",
-				len(now),
-				len(content),
-				err,
-			)
+			t.Fatalf("a file of root's was written for somebody else: it has %d bytes now, %d before (%v)",
+				len(now), len(content), err)
 		}
 	}
 }

@@ -21,11 +21,8 @@ func TestDebuggers(t *testing.T) {
 	v := start(t, "--threads", "2", "--pause", "100")
 	look := func(when string) {
 		t.Helper()
-		libraries := debugger.Run(
-			t,
-			v.process.PID,
-			"gdb", "--batch", "-nx", "-ex", "info sharedlibrary", "-ex", "thread apply all backtrace 3", "-p",
-		)
+		libraries := debugger.Run(t, v.process.PID, "gdb", "--batch", "-nx", "-ex", "info sharedlibrary",
+			"-ex", "thread apply all backtrace 3", "-p")
 		if !strings.Contains(libraries, "libcuda.so.1") || strings.Contains(libraries, "rror while") {
 			t.Errorf("%s, gdb says:\n%s", when, libraries)
 		}

@@ -22,10 +22,8 @@ func TestProgramStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	coll, err := ebpf.NewCollectionWithOptions(
-		spec,
-		ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}},
-	)
+	coll, err := ebpf.NewCollectionWithOptions(spec,
+		ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
 	if err != nil {
 		t.Skip("this kernel does not load it: ", err)
 	}

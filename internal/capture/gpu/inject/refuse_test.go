@@ -380,12 +380,10 @@ func TestFiltersThatPtraceDoesNotTell(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	s := parseStatus(
-		[]byte(
-			"Name:\tx\\nTracerPid:\t7\nState:\tt (tracing stop)\nTgid:\t12\nNStgid:\t12\t3\nTracerPid:\t5\n" +
-				"Seccomp:\t2\nSigBlk:\t0000000000010000\nSigCgt:\tnonsense\nx86_Thread_features:\tshstk wrss \n",
-		),
-	)
+	s := parseStatus([]byte(
+		"Name:\tx\\nTracerPid:\t7\nState:\tt (tracing stop)\nTgid:\t12\nNStgid:\t12\t3\nTracerPid:\t5\n" +
+			"Seccomp:\t2\nSigBlk:\t0000000000010000\nSigCgt:\tnonsense\nx86_Thread_features:\tshstk wrss \n",
+	))
 	if s.state != 't' || s.tgid != 12 || len(s.nspids) != 2 || s.nspids[1] != 3 || s.tracer != 5 || s.seccomp != 2 ||
 		s.blocked != 1<<16 ||
 		s.caught != ^uint64(0) {

@@ -245,10 +245,8 @@ func TestAgentsCallsAreKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(
-		string(source),
-		map[string]string{"amd64": "defined(__x86_64__)", "arm64": "defined(__aarch64__)"}[runtime.GOARCH],
-	)
+	_, text, _ := strings.Cut(string(source),
+		map[string]string{"amd64": "defined(__x86_64__)", "arm64": "defined(__aarch64__)"}[runtime.GOARCH])
 	text, _, _ = strings.Cut(text, "};")
 	used := regexp.MustCompile(`SYS_(\w+) = (\d+)`).FindAllStringSubmatch(text, -1)
 	if len(used) < 20 {
@@ -278,13 +276,8 @@ func TestUnderAFilterOfTheseAlone(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v; stderr: %s", err, v.stderr.String())
 		}
-		_, err = r.Await(
-			within(t, 20*time.Second),
-			v.process,
-			agentHelloAt(im),
-			40,
-			func(b []byte) bool { return get32(b, 0) == agentMagic },
-		)
+		_, err = r.Await(within(t, 20*time.Second), v.process, agentHelloAt(im), 40,
+			func(b []byte) bool { return get32(b, 0) == agentMagic })
 		r.FD.Close()
 		if err != nil {
 			t.Fatal(err)

@@ -77,10 +77,8 @@ nonsense
 ffff-0000 rw-p 0 0 0
 `
 	var before []string
-	got, err := parseVMAs(
-		strings.NewReader(text),
-		func(b, v vma) bool { before = append(before, b.perms); return v.perms == "rw-p" },
-	)
+	got, err := parseVMAs(strings.NewReader(text),
+		func(b, v vma) bool { before = append(before, b.perms); return v.perms == "rw-p" })
 	if err != nil || len(got) != 2 || got[0].start != 0x7f0000001000 || got[1].name != "[stack]" ||
 		strings.Join(before, " ") != " r-xp ---p rw-p" {
 		t.Errorf("%+v, before: %q", got, before)
@@ -127,23 +125,13 @@ func TestAgent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := r.Await(
-			within(t, 5*time.Second),
-			v.process,
-			agentHelloAt(im),
-			40,
-			func(b []byte) bool { return get32(b, 0) == agentMagic },
-		)
+		b, err := r.Await(within(t, 5*time.Second), v.process, agentHelloAt(im), 40,
+			func(b []byte) bool { return get32(b, 0) == agentMagic })
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf(
-			"stopped %v, held %v, error %d, started again: %v",
-			r.Stopped,
-			time.Duration(get64(b, 32)-r.At),
-			int32(get32(b, 8)),
-			r.Started,
-		)
+		t.Logf("stopped %v, held %v, error %d, started again: %v",
+			r.Stopped, time.Duration(get64(b, 32)-r.At), int32(get32(b, 8)), r.Started)
 		r.FD.Close()
 		if get32(b, 8) != 0 || r.Started != (round > 0) {
 			t.Fatalf("round %d: hello % x", round, b)

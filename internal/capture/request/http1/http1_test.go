@@ -47,13 +47,8 @@ func seen(ts uint64, text string) exchange.Transfer {
 }
 
 func ask(path, body string, headers ...string) string {
-	return fmt.Sprintf(
-		"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n%s",
-		path,
-		len(body),
-		strings.Join(append(headers, ""), "\r\n"),
-		body,
-	)
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n%s",
+		path, len(body), strings.Join(append(headers, ""), "\r\n"), body)
 }
 
 func chunk(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
@@ -87,9 +82,7 @@ var dialects = []dialect{
 			),
 			chunk(
 				`data: {"id":"chatcmpl-1","choices":[],"usage":{"prompt_tokens":12,"total_tokens":16,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":8}}}`+"\n\n",
-			) + chunk(
-				"data: [DONE]\n\n",
-			) + "0\r\n\r\n",
+			) + chunk("data: [DONE]\n\n") + "0\r\n\r\n",
 		},
 		content: []bool{
 			false,
@@ -192,9 +185,7 @@ var dialects = []dialect{
 			),
 			chunk(
 				"data: {\"text\":\" a b\",\"meta_info\":{\"id\":\"r1\",\"prompt_tokens\":3,\"completion_tokens\":2,\"cached_tokens\":2}}\n\n",
-			) + chunk(
-				"data: [DONE]\n\n",
-			) + "0\r\n\r\n",
+			) + chunk("data: [DONE]\n\n") + "0\r\n\r\n",
 		},
 		content: []bool{true, true}, id: "r1", in: 3, out: 2, cached: 2, source: exchange.Usage,
 	},
@@ -260,16 +251,8 @@ func (d *dialect) check(t *testing.T, x *exchange.Exchange, at uint64) {
 	if x.ID != d.id || x.Model != d.model || x.InputTokens != d.in || x.OutputTokens != d.out ||
 		x.CachedTokens != d.cached ||
 		x.TokenSource != d.source {
-		t.Errorf(
-			"%s: id %q model %q tokens %d %d %d by %q",
-			d.name,
-			x.ID,
-			x.Model,
-			x.InputTokens,
-			x.OutputTokens,
-			x.CachedTokens,
-			x.TokenSource,
-		)
+		t.Errorf("%s: id %q model %q tokens %d %d %d by %q",
+			d.name, x.ID, x.Model, x.InputTokens, x.OutputTokens, x.CachedTokens, x.TokenSource)
 	}
 	if x.Outcome != exchange.Complete || x.Status != 200 || !x.Streamed || x.Unreadable || x.Method != "POST" ||
 		x.Route != d.path {
@@ -350,10 +333,8 @@ func TestLongDocument(t *testing.T) {
 	c := http1.New(l)
 	prompt := strings.Repeat("x", 9000)
 	c.Received(seen(1, ask("/v1/completions", `{"model":"m","prompt":"`+prompt+`"}`)))
-	body := `{"id":"cmpl-1","model":"m","choices":[{"text":"` + strings.Repeat(
-		"y",
-		20000,
-	) + ` \"completion_tokens\":9"}],"usage":{"prompt_tokens":900,"completion_tokens":2000}}`
+	body := `{"id":"cmpl-1","model":"m","choices":[{"text":"` + strings.Repeat("y",
+		20000) + ` \"completion_tokens\":9"}],"usage":{"prompt_tokens":900,"completion_tokens":2000}}`
 	c.Sent(seen(3, fmt.Sprintf(plain, len(body), body)))
 	c.Received(seen(4, ask("/v1/completions", `{"model":"n"}`)))
 	c.Sent(seen(5, fmt.Sprintf(plain, 2, "{}")))
