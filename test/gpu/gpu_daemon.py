@@ -1,14 +1,13 @@
 """The daemon from outside: start it on a process, ask its socket, read recordings. Test support of gpu_check.py."""
 
-import http.client
 import json
 import os
-import socket
-import struct
 import subprocess
 import time
 
 import numpy
+
+import recording
 
 # struct event of bpf/event.h
 EVENT = numpy.dtype(
@@ -19,7 +18,6 @@ EVENT = numpy.dtype(
 )
 CALL, KERNEL, COPY = 1, 7, 8
 CORRELATED = 8
-MAGIC = b"ISCOPE\r\n"
 TIMEOUT = 60  # seconds, of anything but a measurement
 
 
@@ -27,37 +25,15 @@ class Harm(Exception):
     """Something went wrong that the check must report as a failure."""
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path, timeout):
-        super().__init__("daemon", timeout=timeout)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
 class Recording:
     """A recording as the daemon streams it: meta (JSON) and events (numpy, unordered)."""
 
     def __init__(self, data):
-        if data[:8] != MAGIC:
-            raise Harm(f"no recording: {data[:200]!r}")
-        at, parts, ended = 12, [], False
-        while at + 8 <= len(data):
-            kind, size = struct.unpack_from("<II", data, at)
-            payload = data[at + 8:at + 8 + size]
-            at += 8 + size
-            if kind == 1:
-                self.meta = json.loads(payload)
-            elif kind == 2:
-                parts.append(numpy.frombuffer(payload, EVENT))
-            elif kind == 3:
-                ended = True
-        if not ended:
-            raise Harm("the recording breaks off")
-        self.events = numpy.concatenate(parts) if parts else numpy.zeros(0, EVENT)
+        try:
+            self.meta, events = recording.parse(data)
+        except ValueError as e:
+            raise Harm(str(e)) from e
+        self.events = numpy.frombuffer(events, EVENT)
         self.gpu = self.meta.get("gpu") or {}
 
     def kernels(self):
@@ -152,16 +128,10 @@ class Daemon:
         return self.ask("GET", path, timeout)
 
     def ask(self, method, path, timeout=TIMEOUT):
-        c = _Connection(self.socket, timeout)
         try:
-            c.request(method, path)
-            r = c.getresponse()
-            body = r.read()
-        finally:
-            c.close()
-        if r.status != 200:
-            raise Harm(f"{path}: {r.status} {body[:500]!r}")
-        return body
+            return recording.request(self.socket, path, method, timeout)
+        except RuntimeError as e:
+            raise Harm(str(e)) from e
 
     def recording(self, last="120s"):
         return Recording(self.get(f"/v1/recording?pid={self.pid}&last={last}"))

@@ -27,8 +27,8 @@ Sample = collections.namedtuple(
 class _Connection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
-    def __init__(self, path):
-        super().__init__("inferscoped", timeout=60)
+    def __init__(self, path, timeout):
+        super().__init__("inferscoped", timeout=timeout)
         self._path = path
 
     def connect(self):
@@ -37,34 +37,38 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _get(path, what):
-    connection = _Connection(path)
-    connection.request("GET", what)
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
+def request(path, what, method="GET", timeout=60):
+    """Returns what the daemon at socket path answers; any other status than 200 is a RuntimeError."""
+    connection = _Connection(path, timeout)
+    try:
+        connection.request(method, what)
+        answer = connection.getresponse()
+        body = answer.read()
+    finally:
+        connection.close()
     if answer.status != 200:
-        raise RuntimeError(f"the daemon refused {what}: {answer.status} {body[:300]!r}")
+        raise RuntimeError(f"the daemon refused {what}: {answer.status} {body[:500]!r}")
     return body
 
 
 def recorder(path):
     """Returns the state of the recorder of the daemon at socket path: internal/daemon/api, Recorder."""
-    return json.loads(_get(path, "/v1/status"))["recorder"]
+    return json.loads(request(path, "/v1/status"))["recorder"]
 
 
 def fetch(path, pid, last=None):
     """Returns (meta, event bytes) of all that the daemon at socket path holds of pid, or of the last so many
     seconds."""
     window = "" if last is None else f"&last={int(last * 1000)}ms"
-    return _parse(_get(path, f"/v1/recording?pid={pid}{window}"))
+    return parse(request(path, f"/v1/recording?pid={pid}{window}"))
 
 
-def _parse(body):
+def parse(body):
+    """Returns (meta, event bytes) of a recording."""
     if body[:8] != MAGIC:
-        raise ValueError("this is no recording of InferScope")
+        raise ValueError(f"no recording: {body[:200]!r}")
     meta, events, at = None, bytearray(), 12
-    while True:
+    while at + 8 <= len(body):
         kind, length = struct.unpack_from("<II", body, at)
         payload = body[at + 8:at + 8 + length]
         at += 8 + length
@@ -73,7 +77,8 @@ def _parse(body):
         elif kind == EVENTS:
             events += payload
         elif kind == END:
-            return meta, bytes(events)
+            return meta, events
+    raise ValueError("the recording breaks off")
 
 
 def samples(meta, events):
