@@ -33,15 +33,24 @@ def gpt2(layers=12):
     return token
 
 
+def warm(step, times=64):
+    for _ in range(times):
+        step()
+
+
+def repeat(steps, step):
+    """Makes steps for ever, once it has said that it is ready."""
+    print("ready", flush=True)
+    while True:
+        step()
+        steps.step()
+
+
 def eager(steps, _):
     """A decode loop in one thread."""
     token = gpt2()
-    for _ in range(64):
-        token()
-    print("ready", flush=True)
-    while True:
-        token()
-        steps.step()
+    warm(token)
+    repeat(steps, token)
 
 
 def aio(steps, port):
@@ -51,8 +60,7 @@ def aio(steps, port):
     from aiohttp import web
 
     token, pool = gpt2(), ThreadPoolExecutor(1)
-    for _ in range(64):
-        token()
+    warm(token)
 
     async def generate(request):
         response = web.StreamResponse()
@@ -87,12 +95,8 @@ def allocations(steps, _):
             y = torch.tanh(y @ x)
         torch.cuda.synchronize()
 
-    for _ in range(64):
-        iteration()
-    print("ready", flush=True)
-    while True:
-        iteration()
-        steps.step()
+    warm(iteration)
+    repeat(steps, iteration)
 
 
 def jax_loop(steps, _):
@@ -108,12 +112,12 @@ def jax_loop(steps, _):
         return x
 
     x, w = jnp.ones((64, 4096), jnp.bfloat16), jnp.ones((4096, 4096), jnp.bfloat16)
-    for _ in range(64):
+
+    def iteration():
         f(x, w).block_until_ready()
-    print("ready", flush=True)
-    while True:
-        f(x, w).block_until_ready()
-        steps.step()
+
+    warm(iteration)
+    repeat(steps, iteration)
 
 
 def ranks(steps, port):
@@ -139,23 +143,16 @@ def _rank(rank, path, port):
             dist.all_reduce(y)
         torch.cuda.synchronize()
 
-    for _ in range(32):
-        step()
-    writer = Writer(path) if rank == 0 else None
-    if writer:
-        print("ready", flush=True)
+    warm(step, 32)
+    if rank == 0:
+        repeat(Writer(path), step)
     while True:
         step()
-        if writer:
-            writer.step()
 
 
 def dummy(steps, _):
     """No GPU: to try the measurement itself."""
-    print("ready", flush=True)
-    while True:
-        time.sleep(0.001)
-        steps.step()
+    repeat(steps, lambda: time.sleep(0.001))
 
 
 PROGRAMS = {"eager": eager, "aio": aio, "allocations": allocations, "jax": jax_loop, "ranks": ranks, "dummy": dummy}
