@@ -8,9 +8,9 @@ import (
 
 // Bounds of what requests say about a GPU's idle time.
 const (
-	fewestAsked   = 5    // requests
-	mostUnasked   = 0.05 // of what GPUs do, in times without a request: else they work for something else as well
-	mostRequests  = 1 << 15
+	fewestAsked   = 5         // requests
+	mostUnasked   = 0.05      // of what GPUs do, in times without a request: else they work for something else as well
+	mostRequests  = 1 << 15   // that are kept: with so many, earlier ones are not known
 	settledAnswer = 1_000_000 // ns after an answer and before a request, in which a thread can still be at work for it
 )
 
