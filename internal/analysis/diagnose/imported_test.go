@@ -241,6 +241,19 @@ func rows(n int, name string, around ...string) string {
 	return `{"traceEvents":[` + strings.TrimSuffix(b.String(), ",") + `]}`
 }
 
+// modules are calls of a module, of which each is around one of the rows that rows makes.
+func modules(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(
+			&b,
+			`{"ph":"X","cat":"python_function","name":"nn.Module: GPT_0","pid":9,"tid":9,"ts":%d,"dur":950},`,
+			1090+i*1000,
+		)
+	}
+	return b.String()
+}
+
 // oneGraph makes all kernels of a trace come from its first call.
 func oneGraph(text string) string {
 	calls := regexp.MustCompile(`{"ph":"X","cat":"cuda_runtime"[^}]*}},`)
@@ -268,6 +281,9 @@ func TestLayersAreNoIterations(t *testing.T) {
 				`{"ph":"X","cat":"user_annotation","name":"detach_","pid":9,"tid":9,"ts":1050,"dur":1},`, 4), 1),
 			"period of the kernel gemm", "",
 		},
+		{"a call of a module in each", strings.Replace(
+			rows(20, "DataLoader", "run.py(3): main"), "[", "["+modules(20), 1,
+		), "period of the kernel gemm", ""},
 		{"kernels of one graph", oneGraph(rows(20, "DataLoader")), "", ""},
 	} {
 		d := diagnosed(t, c.text)
