@@ -71,7 +71,11 @@ func engineServer(t *testing.T, args ...string) *request.Source {
 // TestEngine: six requests of five tokens each on an engine with two slots, of which every other has a prompt of 12 KB.
 func TestEngine(t *testing.T) {
 	before := clock.Monotonic()
-	source := engineServer(t, "6", "5", "10")
+	gap := "10" // ms
+	if slow() {
+		gap = "200" // else the engine is done with one request before it is asked for the next
+	}
+	source := engineServer(t, "6", "5", gap)
 	steps, all := source.Steps(before, clock.Monotonic())
 	if len(all) != 6 {
 		t.Fatalf("%d requests: %+v; losses %v", len(all), all, source.Losses())
