@@ -2,7 +2,7 @@
 process, ABBA.
 
 Usage: server_cost.py --bin BIN_DIR [--only NAME,...] [--llama-server PATH --model FILE.gguf] [--vllm DIR] [--rounds N]
-                      [--seconds S] [--settle S] [--limit SECONDS] [--out DIR] [--flags "..."] [--anywhere]
+                      [--seconds S] [--settle S] [--limit SECONDS] [--out DIR] [--flags "..."] [--anywhere] [--beside]
 Root. Programs: servers/programs.py; where --llama-server names one, llama.cpp's server with and without CUDA graphs
 (llama-graphs-N, llama-eager-N) under N = 1, 8 and 16 streams; where --vllm names a folder with vLLM's packages, vLLM
 (vllm-N) under 1 and 16. Each round is off, on, on, off, S seconds each; an "on" begins --settle seconds after the
@@ -22,7 +22,8 @@ fault's address and module, and its last output, and counted.
 
 A server's step is the time between two tokens of one answer: the time between two requests is the load generator's. The
 program runs on one half of the CPUs and what drives it on the other, unless --anywhere is given; the daemon may run on
-all of them.
+all of them. With --beside, the same program runs a second time, on the second GPU and a quarter of the CPUs, and
+nobody watches it: steps are held against its steps of the same time, which what slows the whole host changes alike.
 """
 
 import argparse
@@ -36,7 +37,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import typing
 
@@ -47,6 +47,7 @@ import engines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "servers"))
+import load  # noqa: E402
 from progress import Reader  # noqa: E402
 
 # With autogroup, the scheduler shares CPUs by session (sched(7)).
@@ -101,35 +102,29 @@ def over(window):
 class Program:
     """A measured program, and the load that drives it."""
 
-    def __init__(self, name, args, port):
-        self.name, self.port = name, port
+    def __init__(self, name, args, port, cpus, **env):
+        self.name, self.port, self.env = name, port, env
         self.dir = tempfile.mkdtemp(prefix="server-cost-")
-        self.answers = []  # of servers: the times (ns) of each answer's tokens
+        self.streams = []  # clients that are asking
+        self.beside, self.reference = None, 0.0  # another one, which nobody watches, and its usual step, ns
         self.steps_path, self.log_path = f"{self.dir}/steps", f"{self.dir}/log"
-        self.stopped = threading.Event()
         self.server = name.startswith(("llama", "vllm"))
-        streams = int(name.rsplit("-", 1)[1]) if self.server else 4
-        self.answering = streams if self.server else 1  # steps that are under way at a time
-        taskset = ["taskset", "-c", args.cpus] if args.cpus else []
+        self.clients = int(name.rsplit("-", 1)[1]) if self.server else 4 if name == "aio" else 0
+        self.answering = self.clients if self.server else 1  # steps that are under way at a time
+        taskset = ["taskset", "-c", cpus] if cpus else []
         with open(self.log_path, "w") as log:
-            self.process = self._start(args, taskset, streams, log)
-        try:
-            self._await_steps(streams)
-        except BaseException:
-            self.stop()
-            raise
+            self.process = self._start(args, taskset, log)
 
-    def _await_steps(self, streams):
+    def await_steps(self):
         if self.server:
             self._wait(self._healthy, "the server to load its model")
         else:
             self._wait(lambda: "ready" in open(self.log_path).read(), "the program to be warm")
-        for i in range(streams if self.server or self.name == "aio" else 0):
-            threading.Thread(target=self._drive, args=(i,), daemon=True).start()
+        self.streams = [load.Stream(self.name.split("-")[0], self.port, i) for i in range(self.clients)]
         self.steps = None if self.server else Reader(self.steps_path)
         self._wait(lambda: self._count() > 20, "the first steps")
 
-    def _start(self, args, taskset, streams, log):
+    def _start(self, args, taskset, log):
         env = dict(os.environ)
         if self.name.startswith("vllm"):
             env = engines.environment(args.vllm)
@@ -140,17 +135,18 @@ class Program:
             if "eager" in self.name:
                 env["GGML_CUDA_DISABLE_GRAPHS"] = "1"
             command = [
-                args.llama_server, "-m", args.model, "-ngl", "99", "-np", str(streams), "-c", str(2048 * streams),
+                args.llama_server, "-m", args.model, "-ngl", "99", "-np", str(self.clients), "-c",
+                str(2048 * self.clients),
                 "--port", str(self.port), "--host", "127.0.0.1", "--no-webui",
             ]
         else:
             command = [sys.executable, f"{HERE}/servers/programs.py", self.name, self.steps_path, str(self.port)]
         return common.start(
-            [*taskset, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, **SESSION
+            [*taskset, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env | self.env, **SESSION
         )
 
     def _count(self):
-        return self.steps.count() if self.steps else sum(len(a) for a in self.answers)
+        return self.steps.count() if self.steps else sum(s.count() for s in self.streams)
 
     def _wait(self, condition, what, timeout=240):
         until = time.monotonic() + timeout
@@ -177,64 +173,11 @@ class Program:
         except OSError:
             return False
 
-    def _drive(self, i):
-        load = self._aio if self.name == "aio" else self._vllm if self.name.startswith("vllm") else self._llama
-        while not self.stopped.is_set():
-            try:
-                load(i)
-            except (OSError, http.client.HTTPException):
-                if not self.stopped.is_set() and self.process.poll() is None:
-                    time.sleep(0.05)
-
-    def _stream(self, method, path, body, each):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        c.request(method, path, body, {"Content-Type": "application/json"})
-        response = c.getresponse()
-        while not self.stopped.is_set():
-            line = response.readline()
-            if not line:
-                return
-            if line.startswith(b"data: "):
-                each(line)
-        c.close()
-
-    def _llama(self, i):
-        times = []
-        self.answers.append(times)
-        body = json.dumps(
-            {
-                "prompt": f"stream {i} ", "n_predict": 1500, "stream": True, "ignore_eos": True, "cache_prompt": False,
-                "temperature": 1.0,
-            }
-        )
-        self._stream("POST", "/completion", body, lambda _: times.append(time.monotonic_ns()))
-
-    def _vllm(self, i):
-        times = []
-        self.answers.append(times)
-        body = json.dumps(
-            {
-                "model": "m", "prompt": f"t{i + 10:04d} t0020 t0030", "max_tokens": 3000, "stream": True,
-                "ignore_eos": True, "temperature": 1.0,
-            }
-        )
-        # A part carries several tokens, which are words, where this client is slow: their mean time stays right.
-        self._stream(
-            "POST",
-            "/v1/completions",
-            body,
-            lambda line: times.extend([time.monotonic_ns()] * len(re.findall(rb"\bt\d{4}", line))),
-        )
-
     def _gaps(self, begin, end):
         """Times between steps that began and ended in [begin, end), ns; of servers between the tokens of one answer."""
         if self.steps:
             return numpy.diff(self.steps.between(begin, end))
-        gaps = [numpy.diff([t for t in a if begin <= t < end]) for a in list(self.answers) if a and a[-1] >= begin]
-        return numpy.concatenate(gaps) if gaps else numpy.array([])
-
-    def _aio(self, _):
-        self._stream("GET", "/generate?n=256", None, lambda _: None)
+        return numpy.concatenate([s.gaps(begin, end) for s in self.streams])
 
     def measure(self, seconds):
         """The steps of the next seconds."""
@@ -245,7 +188,15 @@ class Program:
         gaps = self._gaps(begin, end)
         if len(gaps) < 10:
             raise Died(f"{self.name}: {len(gaps)} steps in {seconds} s")
-        return Slice(begin, end, float(gaps.mean()), float(gaps.max()))
+        return Slice(begin, end, float(gaps.mean()) * self._scale(begin, end), float(gaps.max()))
+
+    def _scale(self, begin, end):
+        """How fast the other one was in a stretch of time, against its first one; 1 where there is none."""
+        if not self.beside:
+            return 1.0
+        step = middle(self.beside._gaps(begin, end))
+        self.reference = self.reference or step
+        return self.reference / step
 
     def between_windows(self, part, windows):
         """The usual step, ns, of a slice outside of windows."""
@@ -255,7 +206,7 @@ class Program:
                 gaps.append(self._gaps(begin, w["began_ns"]))
                 begin = over(w)
         gaps.append(self._gaps(begin, part.end))
-        return middle(numpy.concatenate(gaps))
+        return middle(numpy.concatenate(gaps)) * self._scale(part.begin, part.end)
 
     def settle(self):
         """Runs until the steps of a second are no more than 10% faster than those of any of the two before, for WARM
@@ -282,7 +233,8 @@ class Program:
         return float(gaps.max()) if len(gaps) else 0.0
 
     def stop(self):
-        self.stopped.set()
+        for s in self.streams:
+            s.stop()
         common.end_group(self.process)
 
 
@@ -392,7 +344,11 @@ def measure(name, args, port, until):
     program, attached, seen = None, 0, None
     log = f"{args.out}/server-cost-{name}.log"
     try:
-        program = Program(name, args, port)
+        program = Program(name, args, port, args.cpus, **({"CUDA_VISIBLE_DEVICES": "0"} if args.beside else {}))
+        if args.beside:
+            program.beside = Program(name, args, port + 100, args.other_cpus, CUDA_VISIBLE_DEVICES="1")
+            program.beside.await_steps()
+        program.await_steps()
         warm = program.settle()
         seen = Measured(program.measure(args.seconds).mean, warm)
         took = 4 * args.seconds + 2 * max(args.settle, FIRST) + 6
@@ -406,8 +362,9 @@ def measure(name, args, port, until):
     except Died as e:
         return attached, 1, (seen.figures() if seen and seen.added else {}) | {"died": str(e)}
     finally:
-        if program:
-            program.stop()
+        for p in (program, program and program.beside):
+            if p:
+                p.stop()
 
 
 def measure_round(program, args, log, seen, attached):
@@ -477,11 +434,15 @@ def main():
     p.add_argument("--out", default="build/gpu")
     p.add_argument("--flags", default="")
     p.add_argument("--anywhere", action="store_true")
+    p.add_argument("--beside", action="store_true")
     args = p.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
-    args.cpus, args.free = "", []  # the daemon may run anywhere
+    args.cpus, args.other_cpus, args.free = "", "", []  # the daemon may run anywhere
     if len(cpus) >= 8 and not args.anywhere:
-        args.cpus = ",".join(map(str, cpus[: len(cpus) // 2]))
+        args.cpus = args.other_cpus = ",".join(map(str, cpus[: len(cpus) // 2]))
+        if args.beside:
+            args.cpus = ",".join(map(str, cpus[: len(cpus) // 4]))
+            args.other_cpus = ",".join(map(str, cpus[len(cpus) // 4 : len(cpus) // 2]))
         args.free = ["taskset", "-c", ",".join(map(str, cpus))]
         os.sched_setaffinity(0, cpus[len(cpus) // 2 :])
     os.makedirs(args.out, exist_ok=True)
