@@ -34,6 +34,12 @@ func TestWork(t *testing.T) {
 			},
 			cause.NativeWork,
 		},
+		"kernel of an operator that its library generated": {
+			[]recording.Frame{
+				native("[generated code]", ""), python("embedding_bag", site+"torch/nn/functional.py"), user,
+			},
+			cause.NativeWork,
+		},
 		"library of an environment of that name": {
 			[]recording.Frame{loop, python("sub", "/opt/torch/lib/python3.12/string.py"), user}, cause.PythonWork,
 		},
