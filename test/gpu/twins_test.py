@@ -42,6 +42,12 @@ class Measured(unittest.TestCase):
         self.assertEqual(a.sent, [(twins.MEASURED, twins.WARM)] * 2 * twins.ROUNDS)
         self.assertEqual(twins.measured(pairs), {"speedup": 2.75, "low": 2.0, "high": 4.0})
 
+    def test_an_interval_that_reports_do_not_print_holds_nothing(self):
+        of = row(speedup=7.0, low=2.9, high=450.0, measured=6.9)
+        self.assertFalse(twins.near(of["fix"], of) or twins.inside(of["fix"], of))
+        self.assertIn("| at least 2.90 |", twins.line(of))
+        self.assertNotIn("450", twins.line(of))
+
     def test_lengthened(self):
         before = [
             {"full_name": "a", "count": 2, "ns": 200},
