@@ -371,7 +371,7 @@ def stopped(args, checks):
     lives = program.p.poll() is None
     d, xids = model["diagnosis"], (meta.get("driver") or {}).get("xid_errors") or []
     lines = subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()
-    checks.append(("bad pointer: what the program sees", error, "illegal" in error))
+    checks.append(("bad pointer: what the program sees", error, "CUDA error" in error))
     checks.append(("bad pointer: the kernel's log", [x for x in lines if "Xid" in x][-1:], None))
     checks.append(("bad pointer: Xid recorded", xids[:2], any(x["code"] == 31 for x in xids)))
     checks.append(("bad pointer: verdict", f"{d['verdict']}: {d['headline']}", d["verdict"] == "stopped"))
