@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -35,6 +36,9 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 	if row.ID == cause.LaunchOverhead {
 		list = a.launching(d, list, w.graphs)
 	}
+	if row.ID == cause.SyncCopy {
+		list = slices.Insert(list, min(1, len(list)), a.packing()...)
+	}
 	hosted := row.ID == cause.Dependency && a.putsFunctions()
 	format := a.formatOf(&w)
 	rank := func(c *cause.Change) int {
@@ -66,6 +70,33 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 		out[0].Text = "In " + w.place + ": " + out[0].Text
 	}
 	return out
+}
+
+// Copies of up to smallCopy bytes take less time than the calls that make them; from leastPacked of them in each
+// iteration on these calls are a cost of their own, which pinned memory does not change.
+const (
+	smallCopy   = 64 << 10
+	leastPacked = 16
+)
+
+// packing returns what else to do about many small copies: to make one of them.
+func (a *analysis) packing() []cause.Change {
+	if a.gpu == nil || a.inStep.copies < leastPacked {
+		return nil
+	}
+	count, bytes := uint64(0), uint64(0)
+	for i := range a.gpu.Copies {
+		if c := &a.gpu.Copies[i]; isAbout(c, cause.SyncCopy) {
+			count, bytes = count+c.Count, bytes+c.Bytes
+		}
+	}
+	if count == 0 || bytes > smallCopy*count {
+		return nil
+	}
+	return []cause.Change{{Where: cause.Code, Text: fmt.Sprintf(
+		"Make one copy of the %.0f in each iteration, %s each: a small copy costs its call, pinned or not",
+		a.inStep.copies, format.Size(bytes/count),
+	)}}
 }
 
 // withoutGPU are the changes for a program that uses no GPU, whose main thread waits for others or for time to pass:

@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -147,5 +149,46 @@ func TestChangesAreSaidOnce(t *testing.T) {
 			t.Errorf("%q twice", c.Text)
 		}
 		said[c.Text] = true
+	}
+}
+
+// TestManySmallCopies: who makes many small copies in each iteration is told to make one of them; of large ones, or of
+// few, nobody is.
+func TestManySmallCopies(t *testing.T) {
+	for _, c := range []struct {
+		each, bytes uint64
+		want        bool
+	}{{20, 16 << 10, true}, {20, 1 << 20, false}, {3, 16 << 10, false}} {
+		s := newScene(t)
+		for i := range uint64(20) {
+			at := i * 50
+			s.kernel(at, at+2)
+			for k := range c.each {
+				s.id++
+				from := start + (at+5+2*k)*ms
+				s.Event(event.Event{
+					TS: from, Dur: ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuMemcpyHtoD_v2"),
+					Kind: event.Call, Flags: event.Correlated | event.Timed, Ret: int32(s.id),
+				})
+				s.Event(event.Event{
+					TS: from + 500*us, Dur: 10 * us, PID: recordtest.PID, TID: 7, Func: 1 << 8, Kind: event.Copy,
+					Flags: event.Timed, Ret: h2dPageable, Args: [4]uint64{uint64(s.id), 0, c.bytes},
+				})
+			}
+			s.Event(event.Event{
+				TS: start + (at+1)*ms, Dur: ms, PID: recordtest.PID, TID: recordtest.PID,
+				Func: s.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed, Args: [4]uint64{7},
+			})
+			s.step(at+2, at+50, cause.SyncCopy)
+		}
+		d := s.diagnose()
+		if causes(d) != "sync-copy" {
+			t.Fatalf("%d copies: findings %q", c.each, causes(d))
+		}
+		list := d.Findings[0].Changes
+		want := fmt.Sprintf("Make one copy of the %d in each iteration", c.each)
+		if got := strings.HasPrefix(list[1].Text, want); got != c.want {
+			t.Errorf("%d copies of %d bytes: %q", c.each, c.bytes, list[1].Text)
+		}
 	}
 }
