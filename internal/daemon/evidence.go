@@ -177,10 +177,11 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	for _, g := range e.sensing {
 		m.Sensors = append(m.Sensors, g.Sensors(m.From, m.To)...)
 	}
+	var d recording.Driver
 	for _, g := range e.drivers {
-		d := recording.Driver{Xids: g.Xids(m.From, m.To)}
-		for i := range d.Xids {
-			if x := &d.Xids[i]; x.PID != 0 && !v.has(x.PID) { // another process's, whose name stands in the text
+		xids := g.Xids(m.From, m.To)
+		for i := range xids {
+			if x := &xids[i]; x.PID != 0 && !v.has(x.PID) { // another process's, whose name stands in the text
 				x.PID, x.Text = 0, "in the work of another process"
 			}
 		}
@@ -189,10 +190,14 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 				d.Processes = append(d.Processes, p)
 			}
 		}
-		d.Parts = slices.DeleteFunc(slices.Clone(g.Parts()), func(p recording.GPUPart) bool { return p.TS > m.To })
-		if len(d.Processes)+len(d.Xids)+len(d.Parts) > 0 {
-			m.Driver = &d
-		}
+		d.Xids = append(d.Xids, xids...)
+		d.Parts = append(
+			d.Parts,
+			slices.DeleteFunc(slices.Clone(g.Parts()), func(p recording.GPUPart) bool { return p.TS > m.To })...,
+		)
+	}
+	if len(d.Processes)+len(d.Xids)+len(d.Parts) > 0 {
+		m.Driver = &d
 	}
 	for _, r := range e.requesters {
 		m.Requests = append(m.Requests, slices.DeleteFunc(r.Requests(m.From, m.To), func(r recording.Request) bool {

@@ -225,10 +225,11 @@ func (w *Worker) record(ctx context.Context) {
 			}
 		case !running:
 			s.target = *t
+			before := s.triggers.quiet
 			s.end(ctx)
 			delete(w.open, t.PID)
 			w.left[t.PID] = time.Now()
-			if t.State == api.Exited {
+			if t.State == api.Exited && s.triggers.quiet.Equal(before) { // else its end is saved
 				w.died(ctx, s)
 			}
 		default:

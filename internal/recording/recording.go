@@ -211,8 +211,8 @@ type GPUPart struct {
 	MemoryTotal uint64 `json:"memory_total_bytes"` // 0: the driver does not say
 }
 
-// GPUProcess is the memory that a process of the target holds on a GPU, as NVML counts it: what frameworks allocate,
-// and what the driver needs for contexts, code and streams.
+// GPUProcess is the memory that a process of the target holds on a GPU, as its driver counts it (NVML, or AMD's
+// kfd): what frameworks allocate, and what the driver needs for contexts, code and streams.
 type GPUProcess struct {
 	TS   uint64 `json:"ts_ns"` // CLOCK_MONOTONIC
 	PID  uint32 `json:"pid"`

@@ -15,10 +15,10 @@ was: that is the program's own, no daemon has been there. "first 2 s" is what th
 the daemon is ready take longer than those of the slice before it. "a window takes" is what GPU windows took of the
 program's time, by its steps around them. "between + in windows" are the two parts of the cost: the usual step (the mean
 of the middle nine tenths, so that one late step of a noisy host does not count) outside of windows against that of the
-slices without the daemon, and the share of the slice that its windows took. The goals: at most 2% added (the usual figure), and
-no pause more than 10 ms longer than the longest without the daemon; "unclear" is a figure whose interval holds the
-goal. After each attachment the target is asked for more steps. A program that dies is printed with its signal, the
-fault's address and module, and its last output, and counted.
+slices without the daemon, and the share of the slice that its windows took. The goals: at most 2% added (the usual
+figure), and no pause more than 10 ms longer than the longest without the daemon; "unclear" is a figure whose interval
+holds the goal. After each attachment the target is asked for more steps. A program that dies is printed with its
+signal, the fault's address and module, and its last output, and counted.
 
 A server's step is the time between two tokens of one answer: the time between two requests is the load generator's. The
 program runs on one half of the CPUs and what drives it on the other, unless --anywhere is given; the daemon may run on
@@ -194,7 +194,11 @@ class Program:
         """How fast the other one was in a stretch of time, against its first one; 1 where there is none."""
         if not self.beside:
             return 1.0
-        step = middle(self.beside._gaps(begin, end))
+        self.beside.alive()
+        gaps = self.beside._gaps(begin, end)
+        if len(gaps) < 10:
+            raise Died(f"{self.name}: {len(gaps)} steps of the one beside it")
+        step = middle(gaps)
         self.reference = self.reference or step
         return self.reference / step
 
@@ -206,7 +210,10 @@ class Program:
                 gaps.append(self._gaps(begin, w["began_ns"]))
                 begin = over(w)
         gaps.append(self._gaps(begin, part.end))
-        return middle(numpy.concatenate(gaps)) * self._scale(part.begin, part.end)
+        steps = numpy.concatenate(gaps)
+        if len(steps) < 10:
+            raise Died(f"{self.name}: {len(steps)} steps outside of windows")
+        return middle(steps) * self._scale(part.begin, part.end)
 
     def settle(self):
         """Runs until the steps of a second are no more than 10% faster than those of any of the two before, for WARM
@@ -300,7 +307,7 @@ class Measured:
     def __init__(self, first, warm):
         self.first, self.added, self.early, self.kept, self.own, self.warm = first, [], [], [], "-", warm
         self.windows, self.kernels = [], [0, 0]  # ns that windows took; how many of windows and kernels
-        self.between, self.inside = [], []  # shares of time added between windows and in them, by pairs
+        self.between, self.inside = [], []  # shares of time added between windows, by rounds, and in them, by slices
         self.longest = {"off": 0.0, "on": 0.0, "whole": 0.0}
 
     def figures(self):

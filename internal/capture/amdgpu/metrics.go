@@ -14,7 +14,7 @@ type metricsLayout struct {
 	residency       int // offset of prochot_residency_acc, which others follow
 }
 
-// metricsLayouts has those first that a larger structure tells from others of the same revision.
+// metricsLayouts are known layouts. Of one revision, the one with the larger minimum size comes first.
 var metricsLayouts = []metricsLayout{
 	{format: 1, content: 3, least: 120, status: 112},
 	{format: 1, content: 6, least: 1024, residency: 36},
@@ -47,8 +47,8 @@ const (
 // voltage regulators and of memory.
 type residencies [5]uint32
 
-// residencyReasons are what residencies stand for.
-var residencyReasons = [len(residencies{})]uint64{hotReason, powerReason, heatReason, heatReason, heatReason}
+// reasonOf is what residencies stand for.
+var reasonOf = [len(residencies{})]uint64{hotReason, powerReason, heatReason, heatReason, heatReason}
 
 var errMetrics = errors.New("gpu_metrics has another format")
 
@@ -84,13 +84,13 @@ func statusReasons(status uint64) (out uint64) {
 	return out
 }
 
-// residencyReasons returns why clocks were low since the last call; 0 for the first one.
+// residencyReasons returns why clocks were low since the last call; 0 for the first one after a start.
 func (c *card) residencyReasons(counters []byte) (out uint64) {
 	before, now := c.throttled, &residencies{}
 	for i := range now {
 		now[i] = binary.LittleEndian.Uint32(counters[4*i:])
 		if before != nil && now[i] > before[i] && now[i] != 1<<32-1 { // the driver fills what it does not know
-			out |= residencyReasons[i]
+			out |= reasonOf[i]
 		}
 	}
 	c.throttled = now

@@ -3,6 +3,7 @@ package amdgpu
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,17 +38,24 @@ func (s *Source) watchProcesses(stop <-chan struct{}) {
 	}
 }
 
-// processes returns what each process holds of each GPU's memory.
+// processes returns what each process holds of each GPU's memory: of all its partitions together.
 func processes(folder string, at uint64) []recording.GPUProcess {
 	uuids := gpuUUIDs(folder)
 	var list []recording.GPUProcess
 	files, _ := filepath.Glob(filepath.Join(folder, "proc/*/vram_*"))
-	for _, path := range files[:min(len(files), maxProcesses)] {
+	for _, path := range files {
 		_, gpu, _ := strings.Cut(filepath.Base(path), "_")
 		pid, err := strconv.ParseUint(filepath.Base(filepath.Dir(path)), 10, 32)
 		held, known := number(path)
-		if err == nil && known && held > 0 && uuids[gpu] != "" {
-			list = append(list, recording.GPUProcess{TS: at, PID: uint32(pid), UUID: uuids[gpu], Used: held})
+		if err != nil || !known || held == 0 || uuids[gpu] == "" {
+			continue
+		}
+		p := recording.GPUProcess{TS: at, PID: uint32(pid), UUID: uuids[gpu], Used: held}
+		same := func(q recording.GPUProcess) bool { return q.PID == p.PID && q.UUID == p.UUID }
+		if i := slices.IndexFunc(list, same); i >= 0 {
+			list[i].Used += held
+		} else if len(list) < maxProcesses {
+			list = append(list, p)
 		}
 	}
 	return list

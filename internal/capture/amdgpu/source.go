@@ -102,6 +102,9 @@ func (s *Source) start(stop <-chan struct{}, run func(func())) {
 }
 
 func (s *Source) sample(stop <-chan struct{}) {
+	for i := range s.cards {
+		s.cards[i].throttled = nil // what was counted since the sampling before is of no sample
+	}
 	next := time.NewTicker(interval)
 	defer next.Stop()
 	for {

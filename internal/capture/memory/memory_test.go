@@ -422,6 +422,11 @@ func TestLevels(t *testing.T) {
 	if n := w.source.Runs(0).Count; n != calls {
 		t.Errorf("%d calls were seen while the source was off", n-calls)
 	}
+	v.ask("oom 123456789")
+	w.drain()
+	if e := w.last(event.OutOfMemory); e.Args[1] != 123456789 {
+		t.Errorf("an allocation that failed while the source was off: %+v", e)
+	}
 	if err := w.source.SetLevel(0); err != nil {
 		t.Fatal(err)
 	}

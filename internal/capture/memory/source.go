@@ -80,13 +80,14 @@ type process struct {
 
 // library is one mapped file.
 type library struct {
-	dev, inode  uint64
-	path        string
-	attachments []*uprobe.Attachment
-	file        *os.File // open as long as the process lives: levels take the probes off and put them on again
-	reports     []uprobe.Site
-	exhausted   []uprobe.Site
-	err         error
+	dev, inode uint64
+	path       string
+	file       *os.File // open as long as the process lives: levels take probes off and put them on again
+	reports    []uprobe.Site
+	reporting  *uprobe.Attachment // on reports; nil: off
+	exhausted  []uprobe.Site
+	failing    *uprobe.Attachment // on exhausted
+	err        error
 }
 
 // New loads the programs. Their events go into rings.
@@ -194,40 +195,36 @@ func site(fn elffile.Function, machine elf.Machine) uprobe.Site {
 
 // put puts the probes on that the level wants, and takes off the others. The caller holds the lock.
 func (s *Source) put(pid uint32, l *library) error {
-	if !s.open {
-		return l.off()
-	}
-	if len(l.attachments) > 0 || l.file == nil {
+	if l.file == nil {
 		return nil
 	}
-	for _, b := range []struct {
-		program *ebpf.Program
-		sites   []uprobe.Site
-	}{{s.programs.exhausted, l.exhausted}, {s.programs.report, l.reports}} {
-		if len(b.sites) == 0 {
-			continue
+	attach := func(to **uprobe.Attachment, program *ebpf.Program, sites []uprobe.Site) (err error) {
+		if *to == nil && len(sites) > 0 {
+			*to, err = uprobe.AttachProgram(s.opts.LinkHolder, s.opts.Mode, program, l.file, pid, sites)
 		}
-		at, err := uprobe.AttachProgram(s.opts.LinkHolder, s.opts.Mode, b.program, l.file, pid, b.sites)
-		if err != nil {
-			return errors.Join(err, l.off())
-		}
-		l.attachments = append(l.attachments, at)
+		return err
 	}
-	return nil
+	// Allocations that fail are seen at every level: they are rare.
+	if err := attach(&l.failing, s.programs.exhausted, l.exhausted); err != nil {
+		return err
+	}
+	if !s.open {
+		return detach(&l.reporting)
+	}
+	return attach(&l.reporting, s.programs.report, l.reports)
 }
 
-// off takes the probes off.
-func (l *library) off() error {
-	var errs []error
-	for _, at := range l.attachments {
-		errs = append(errs, at.Close())
+func detach(at **uprobe.Attachment) error {
+	if *at == nil {
+		return nil
 	}
-	l.attachments = nil
-	return errors.Join(errs...)
+	err := (*at).Close()
+	*at = nil
+	return err
 }
 
 func (l *library) close() error {
-	err := l.off()
+	err := errors.Join(detach(&l.reporting), detach(&l.failing))
 	if l.file != nil {
 		_ = l.file.Close() // it was only read
 		l.file = nil
@@ -342,7 +339,7 @@ func (s *Source) State() recording.Source {
 	}
 	for _, q := range s.procs {
 		for _, l := range q.libraries {
-			if len(l.attachments) > 0 || l.file != nil {
+			if l.file != nil {
 				state.State, state.Detail = "running", fmt.Sprintf("probes attached by %s", s.opts.Mode)
 				if s.opts.Stacks == nil {
 					state.Detail += "; without stacks, because no CPU samples are taken"

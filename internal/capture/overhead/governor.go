@@ -112,7 +112,7 @@ type Governor struct {
 // Times of the governor.
 const (
 	tickEvery  = 1_000_000_000
-	tickSoon   = 200_000_000 // where what a target pays is not known yet, or there is none
+	tickSoon   = 200_000_000 // where what a target pays is not known yet, or there is no target
 	guard      = 20_000_000  // ns after a change of levels that belong to no slice
 	minSlice   = 100_000_000
 	maxSlice   = 1_000_000_000

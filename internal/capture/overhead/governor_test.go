@@ -152,7 +152,7 @@ func TestFarBeyondTheBudget(t *testing.T) {
 	}
 }
 
-// TestNewTargetIsJudgedSoon: of a target that comes after the daemon has begun, what is far beyond the budget is
+// TestNewTargetIsJudgedSoon: of the first target that comes to a daemon without one, what is far beyond the budget is
 // reduced within half a second.
 func TestNewTargetIsJudgedSoon(t *testing.T) {
 	dear := newSource("cuda calls", 0.2)

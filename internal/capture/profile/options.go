@@ -3,7 +3,7 @@
 // frames. A sample never loses its Python stack, because the BPF program that runs
 // first on each (bpf/sample.bpf.c) walks the CPython frames itself, from the thread's
 // own state, whatever the native code above them looks like. Native frames come from
-// go.opentelemetry.io/ebpf-profiler behind a small interface (unwinder.go); the
+// go.opentelemetry.io/ebpf-profiler behind a small interface (unwound.go); the
 // source works without it, and says so.
 //
 // The way of a sample: the ring of the own program, and beside it the trace of the

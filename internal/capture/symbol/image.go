@@ -64,7 +64,7 @@ func openImage(r io.ReaderAt, size int64) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = im.readSegments(h); err != nil {
+	if _, err = im.readSegments(h); err != nil { // a file whose program headers are not sound is refused
 		return nil, err
 	}
 	if err := im.readSections(h); err != nil {

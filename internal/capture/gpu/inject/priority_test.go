@@ -3,6 +3,7 @@
 package inject
 
 import (
+	"errors"
 	"os/exec"
 	"testing"
 
@@ -23,21 +24,23 @@ func TestRealTimePriorityIsNotInherited(t *testing.T) {
 		if !setRealTimePriority() {
 			return
 		}
-		during, _ = unix.SchedGetAttr(0, 0)
+		if during, err = unix.SchedGetAttr(0, 0); err != nil {
+			return
+		}
 		err = cat.Start()
 		setNormalPriority()
 		after, _ = unix.SchedGetAttr(0, 0)
 	})
 	<-done
-	if during == nil {
-		t.Skip("needs real-time scheduling")
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	if during == nil {
+		t.Skip("needs real-time scheduling")
+	}
 	child, err := unix.SchedGetAttr(cat.Process.Pid, 0)
 	_ = in.Close()
-	if err != nil || cat.Wait() != nil {
+	if err = errors.Join(err, cat.Wait()); err != nil {
 		t.Fatal(err)
 	}
 	if during.Policy != unix.SCHED_FIFO || child.Policy != unix.SCHED_NORMAL || after.Policy != unix.SCHED_NORMAL {
