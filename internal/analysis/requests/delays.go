@@ -315,7 +315,7 @@ func (x *prefillStep) holds(t *told, usual uint64) uint64 {
 
 // prefillSteps returns the steps of engines, and how long those without a prompt took. A step begins where the one
 // before ended; where that left nobody to go on with, it begins when the first request that has its first token in it
-// was scheduled.
+// was scheduled. So does a step after a long pause: those that were to go on may have been aborted.
 func prefillSteps(meta *recording.Meta, list []told) (steps []prefillStep, usual []uint64) {
 	type first struct {
 		key engineKey
@@ -340,10 +340,14 @@ func prefillSteps(meta *recording.Meta, list []told) (steps []prefillStep, usual
 		k := engineKey{x.PID, x.Engine}
 		before, from := last[k], uint64(0)
 		last[k] = x
-		if before != nil && before.Finished < before.Requests {
+		begin := scheduled[first{k, x.TS}]
+		switch goesOn := before != nil && before.Finished < before.Requests; {
+		case goesOn && x.TS-before.TS <= maxStep:
 			from = before.TS
-		} else if x.Firsts > 0 {
-			from = scheduled[first{k, x.TS}]
+		case goesOn && begin > 0:
+			from = max(before.TS, begin)
+		case x.Firsts > 0:
+			from = begin
 		}
 		if from == 0 || x.TS <= from || x.TS-from > longestPrefill {
 			continue

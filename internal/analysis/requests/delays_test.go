@@ -320,3 +320,48 @@ func TestFirstTokenHeldBack(t *testing.T) {
 		}
 	}
 }
+
+// TestPauseAfterAnAbort: where the last running request is aborted, of which no message with tokens tells, the time until
+// the next request comes is no prefill that the arrivals behind that wait for.
+func TestPauseAfterAnAbort(t *testing.T) {
+	b := newBuilder(60_000 * ms)
+	step := func(at uint64, requests, firsts, finished uint32) {
+		b.rec.Meta.Steps = append(b.rec.Meta.Steps, recording.Step{
+			TS: at, PID: 2, Requests: requests, Tokens: requests, Firsts: firsts, Finished: finished,
+		})
+	}
+	add := func(id string, asked, scheduled uint64, times ...uint64) {
+		b.stream(asked-ms/2, times...).ID = id
+		b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, recording.EngineRequest{
+			ID: id, PID: 2, Asked: asked, Scheduled: scheduled, First: times[0], Last: times[len(times)-1],
+			Finish: "stop", OutputTokens: uint32(len(times)),
+		})
+	}
+	const tokens, small = 3, 4
+	at := 10 * ms
+	for range 5 {
+		for i := range uint32(20) { // and the client leaves
+			firsts := uint32(0)
+			if i == 0 {
+				firsts = 1
+			}
+			step(at, 1, firsts, 0)
+			at += 5 * ms
+		}
+		at += 3000 * ms
+		end := at + 8*ms
+		add(fmt.Sprint("first-", at), at, at, end, end+5*ms)
+		for i := range uint64(small) {
+			add(fmt.Sprint("small-", at, i), at+ms+i*ms, end, steady(end+5*ms, 5*ms, tokens)...)
+		}
+		step(end, 1, 1, 0)
+		step(end+5*ms, 1+small, small, 1)
+		for i := range uint64(tokens - 1) {
+			step(end+(10+5*i)*ms, small, 0, uint32(i/(tokens-2)*small))
+		}
+		at = end + 5*(tokens+10)*ms
+	}
+	if found := b.delays(t); len(found) > 0 {
+		t.Errorf("%q", found)
+	}
+}
