@@ -44,9 +44,9 @@ func tokenCopiesOf(rec *recording.Recording) map[copyStream]*tokenCopies {
 }
 
 // cut sets where steps end on the GPU: at a copy of a few bytes for each request that was over before the engine's
-// message. Engines launch the next step before that message, so its time belongs to no one step. A GPU may be used by
-// another process than the engine's: the stream that copies at most steps tells.
-func (run *stepRun) cut(pid uint32, copies map[copyStream]*tokenCopies, gpu *work) {
+// message. Engines launch the next step before that message, so its time belongs to no one step. Of an engine that uses
+// no GPU itself, another process does, which is no engine. The stream that copies at most steps tells.
+func (run *stepRun) cut(pid uint32, engines map[uint32]bool, copies map[copyStream]*tokenCopies, gpu *work) {
 	recorded := make([]bool, len(run.to))
 	least := 0
 	for i := range run.to {
@@ -54,18 +54,34 @@ func (run *stepRun) cut(pid uint32, copies map[copyStream]*tokenCopies, gpu *wor
 			least++
 		}
 	}
+	if least == 0 {
+		return
+	}
 	most := int(leastCut * float64(least))
 	var best copyStream
-	for of, c := range copies {
-		cuts, n := c.cuts(run, recorded)
+	take := func(of copyStream) {
+		cuts, n := copies[of].cuts(run, recorded)
 		same := n == most && run.cuts != nil && (of.pid < best.pid || of.pid == best.pid && of.stream < best.stream)
 		if n > most || same {
 			run.cuts, most, best = cuts, n, of
 		}
 	}
+	for of := range copies {
+		if of.pid == pid {
+			take(of)
+		}
+	}
+	if run.cuts != nil {
+		return
+	}
+	for of := range copies {
+		if !engines[of.pid] {
+			take(of)
+		}
+	}
 }
 
-// cuts returns the cut of each step, 0 where it has none, and how many have one.
+// cuts returns the cut of each step, 0 where it has none, and how many of those that were recorded have one.
 func (c *tokenCopies) cuts(run *stepRun, recorded []bool) (cuts []uint64, n int) {
 	cuts = make([]uint64, len(run.to))
 	for a := 0; a < len(run.to); {
@@ -84,8 +100,8 @@ func (c *tokenCopies) cuts(run *stepRun, recorded []bool) (cuts []uint64, n int)
 		}
 		a = b + 1
 	}
-	for _, at := range cuts {
-		if at > 0 {
+	for i, at := range cuts {
+		if at > 0 && recorded[i] {
 			n++
 		}
 	}

@@ -1,6 +1,8 @@
 package requests_test
 
 import (
+	"cmp"
+	"slices"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -78,7 +80,7 @@ func TestStepsAreCutAtCopiesOfTokens(t *testing.T) {
 			"no copies of tokens", overlapped(3*ms, func(n uint64) uint64 { return 4096 * n }, whole), 0,
 			map[string]row{"b": {91 * ms, 45500 * ms / 1000, 0}},
 		},
-		{"not recorded", overlapped(3*ms, func(n uint64) uint64 { return 4 * n }), 20, nil},
+		{"not recorded", overlapped(3*ms, func(n uint64) uint64 { return 4 * n }), 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := test.b.summary()
@@ -100,5 +102,44 @@ func TestStepsAreCutAtCopiesOfTokens(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEnginesAreCutAtTheirOwnCopies: of two engines, each with a GPU, the steps of one end where its own tokens were
+// copied, though the other's copies are as good.
+func TestEnginesAreCutAtTheirOwnCopies(t *testing.T) {
+	b := overlapped(3*ms, func(n uint64) uint64 { return 4 * n },
+		recording.GPUWindow{PID: 2, To: 1000 * ms, Activity: true}, recording.GPUWindow{PID: 3, To: 1000 * ms, Activity: true})
+	for _, e := range b.rec.Events {
+		if e.Kind == event.Copy {
+			e.PID, e.TS = 3, e.TS+2*ms
+			b.rec.Events = append(b.rec.Events, e)
+		}
+	}
+	for _, x := range b.rec.Meta.Steps {
+		x.PID, x.TS = 3, x.TS+2*ms
+		b.rec.Meta.Steps = append(b.rec.Meta.Steps, x)
+	}
+	slices.SortFunc(b.rec.Meta.Steps, func(x, y recording.Step) int { return cmp.Compare(x.TS, y.TS) })
+	e := b.summary().Engine
+	if e.StepsCut != 40 || e.Lag.P50 < 3*ms || e.Lag.P99 > 3*ms+1000 {
+		t.Errorf("%d steps are cut, %+v", e.StepsCut, e.Lag)
+	}
+}
+
+// TestStrayCopies: where hardly any copy is like those of tokens, no step is cut, though GPUs were recorded in one step
+// only.
+func TestStrayCopies(t *testing.T) {
+	b := overlapped(3*ms, func(n uint64) uint64 { return 4096 * n }, recording.GPUWindow{PID: 2, To: 1000 * ms, Activity: true})
+	w := &b.rec.Meta.GPU.Windows[0]
+	w.From, w.To = b.rec.Meta.Steps[4].TS, b.rec.Meta.Steps[5].TS
+	for _, i := range []int{2, 8} {
+		b.rec.Events = append(b.rec.Events, event.Event{
+			TS: b.rec.Meta.Steps[i].TS - ms, Dur: 1000, PID: 2, Kind: event.Copy, Flags: event.Timed, Ret: 2,
+			Args: [4]uint64{2: 4},
+		})
+	}
+	if n := b.summary().Engine.StepsCut; n != 0 {
+		t.Errorf("%d steps are cut", n)
 	}
 }

@@ -162,9 +162,13 @@ func engineRow(q *recording.EngineRequest, r *recording.Request) *EngineRow {
 // cut finds where steps end on the GPU.
 func (e *engine) cut(rec *recording.Recording, runs map[engineKey]*stepRun, gpu *work) {
 	copies := tokenCopiesOf(rec)
+	engines := map[uint32]bool{}
+	for k := range runs {
+		engines[k.pid] = true
+	}
 	var lags []uint64
 	for k, run := range runs {
-		run.cut(k.pid, copies, gpu)
+		run.cut(k.pid, engines, copies, gpu)
 		lags = append(lags, run.lags()...)
 	}
 	e.StepsCut, e.Lag = len(lags), quantilesOf(lags)
