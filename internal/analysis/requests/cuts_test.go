@@ -80,6 +80,10 @@ func TestStepsAreCutAtCopiesOfTokens(t *testing.T) {
 			"no copies of tokens", overlapped(3*ms, func(n uint64) uint64 { return 4096 * n }, whole), 0,
 			map[string]row{"b": {91 * ms, 45500 * ms / 1000, 0}},
 		},
+		{
+			"recorded in part", overlapped(3*ms, func(n uint64) uint64 { return 4 * n },
+				recording.GPUWindow{PID: 2, To: 170 * ms, Activity: true}), 20, nil,
+		},
 		{"not recorded", overlapped(3*ms, func(n uint64) uint64 { return 4 * n }), 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -90,8 +94,8 @@ func TestStepsAreCutAtCopiesOfTokens(t *testing.T) {
 			for _, r := range s.Slow {
 				want, ok := test.want[r.ID]
 				if !ok {
-					if test.want == nil && r.Engine.GPUExposed != nil {
-						t.Errorf("%s: %d", r.ID, *r.Engine.GPUExposed)
+					if test.want == nil && (r.Engine.GPUExposed != nil || r.Engine.StepsCut != 0) {
+						t.Errorf("%s: %+v", r.ID, r.Engine)
 					}
 					continue
 				}

@@ -180,7 +180,7 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 		return
 	}
 	first, _ := slices.BinarySearch(run.to, q.First)
-	sum, exposed, shared, known := uint64(0), uint64(0), uint64(0), true
+	sum, exposed, shared, cuts, known := uint64(0), uint64(0), uint64(0), 0, true
 	for i := first; i < len(run.to) && run.to[i] <= q.Last; i++ {
 		row.Steps++
 		sum += uint64(run.batch[i])
@@ -194,7 +194,7 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 			continue
 		}
 		if cut {
-			row.StepsCut++
+			cuts++
 		}
 		if n := gpu.within(q.PID, from, to); n != nil {
 			exposed += *n
@@ -208,7 +208,7 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 	}
 	row.MeanBatch = float64(sum) / float64(row.Steps)
 	if known {
-		row.GPUExposed, row.GPUShared = &exposed, &shared
+		row.GPUExposed, row.GPUShared, row.StepsCut = &exposed, &shared, cuts
 	}
 }
 
