@@ -31,6 +31,8 @@ type Delay struct {
 	Place    string  `json:"place,omitempty"`      // in which code
 
 	Without *FirstToken `json:"first_token_without,omitempty"` // absent where it holds up no first token
+
+	untilFirst uint64 // of prefills: part of Time before first tokens
 }
 
 // FirstToken is the time to the first token as it was, and as it would be if nothing were left of a delay and all else
@@ -216,6 +218,8 @@ func (s *Summary) matters(d *Delay, list []told) bool {
 		d.First = part(d.Before+d.Token, first)
 	case cause.Queueing, cause.KVCache, cause.LowBatch:
 		d.First = part(d.Time, first)
+	case cause.PrefillBlocksDecode:
+		d.First = part(d.untilFirst, first)
 	}
 	return d.Share >= leastDelay || d.First >= leastOfFirst && d.Time/uint64(d.Requests) >= leastOfEach
 }
@@ -368,7 +372,7 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 		return nil
 	}
 	d := &Delay{Cause: cause.PrefillBlocksDecode}
-	values := make([]uint64, len(list))
+	values, untilFirst := make([]uint64, len(list)), make([]uint64, len(list))
 	long := 0 // steps in which nobody had a first token
 	with := 0 // steps in which somebody had one while others decoded
 	for _, x := range steps {
@@ -385,6 +389,9 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 				held = true
 				if length >= stallFactor*q.P50 {
 					values[i] += n
+					if list[i].q.First > x.from {
+						untilFirst[i] += n
+					}
 				}
 			}
 		}
@@ -399,6 +406,11 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 	if float64(d.Steps*len(usual)) <= byChance*float64(long*with) {
 		return nil
 	}
+	was, of := firsts(list, untilFirst)
+	for _, n := range of {
+		d.untilFirst += n
+	}
+	d.without(was, of)
 	return d.sum(values)
 }
 

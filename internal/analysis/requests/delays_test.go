@@ -162,8 +162,17 @@ func TestArrivalsBehindAPrefill(t *testing.T) {
 		for i := range uint64(tokens - 1) {
 			step(end+(10+5*i)*ms, small, 0, uint32(i/(tokens-2)*small))
 		}
-		if found := append(b.delays(t), ""); found[0] != test.want {
+		s := b.summary()
+		s.FindDelays(&b.rec, func(uint32, timeline.Spans) requests.Ran { return requests.Ran{} })
+		found := ""
+		if len(s.Delays) > 0 {
+			found = s.Delays[0].Cause
+		}
+		if found != test.want {
 			t.Errorf("a prefill of %d ns: %q, want %q", test.prefill, found, test.want)
+		}
+		if found != "" && (s.Delays[0].First < 0.5 || s.Delays[0].Without == nil) {
+			t.Errorf("a prefill of %d ns: %+v", test.prefill, s.Delays[0])
 		}
 	}
 }
