@@ -25,8 +25,9 @@ const (
 	threads   = 256
 	wakerBits = 6 // the difference of two places fits a byte
 
-	// maxPacked is the most bytes that an event can take.
-	maxPacked = 1 + 2 + headBytes + 7*binary.MaxVarintLen64
+	// maxPacked is the most bytes that an event can take: the first of its time, its control byte, slot and head, and
+	// the varints of its time, result, duration and arguments.
+	maxPacked = 1 + 1 + 2 + headBytes + 7*binary.MaxVarintLen64
 	headBytes = 12
 )
 
