@@ -306,7 +306,7 @@ func (b *builder) completeCalls() {
 	for i, f := range b.meta.Functions {
 		groups[i], async[i] = cuda.Group(f.Group), strings.Contains(f.Base, "Async")
 	}
-	copies := map[uint64]bool{} // by process and correlation id
+	copies := map[uint64]bool{} // by process and correlation id: whether the call only enqueued it
 	for i := range b.events {
 		e := &b.events[i]
 		if e.Kind != event.Call || e.Flags&event.Correlated == 0 {
@@ -319,6 +319,8 @@ func (b *builder) completeCalls() {
 			}
 		case cuda.Copy:
 			copies[key(e.PID, uint32(e.Ret))] = async[e.Func]
+		case cuda.Graph:
+			copies[key(e.PID, uint32(e.Ret))] = true
 		}
 	}
 	for i := range b.events {
@@ -328,16 +330,13 @@ func (b *builder) completeCalls() {
 		}
 		enqueued, known := copies[key(e.PID, uint32(e.Args[0]))]
 		if !known { // called before the file begins: nothing shows that the caller waited, unless the memory does
-			enqueued = isLocked(cuda.MemoryKind(e.Ret>>8)) && isLocked(cuda.MemoryKind(e.Ret>>16))
+			enqueued = cuda.MemoryKind(e.Ret>>8) != cuda.Pageable && cuda.MemoryKind(e.Ret>>16) != cuda.Pageable
 		}
 		if enqueued {
 			e.Ret |= asyncCopy
 		}
 	}
 }
-
-// isLocked reports whether a GPU copies from and to memory by itself.
-func isLocked(k cuda.MemoryKind) bool { return k.CUPTI() == "Pinned" || k.CUPTI() == "Device" }
 
 // asyncCopy is the bit of a copy's Ret that says that its call only enqueued it: bpf/event.h.
 const asyncCopy = 1 << 24

@@ -257,8 +257,9 @@ func TestNsys(t *testing.T) {
 func TestNsysOperators(t *testing.T) {
 	rec, err := importer.Open(nsysFile(t, append(tables(),
 		"DELETE FROM NVTX_EVENTS",
-		"INSERT INTO NVTX_EVENTS VALUES (50,900,59,'step, seq = 3, op_id = 8',NULL,42<<24|43),"+
+		"INSERT INTO NVTX_EVENTS VALUES (50,900,59,'step, op_id = 8',NULL,42<<24|43),"+
 			"(60,700,59,'aten::linear, seq = 4, op_id = 9',NULL,42<<24|43),"+
+			"(65,690,59,'AddmmBackward0, seq = 4, op_id = 11',NULL,42<<24|43),"+
 			"(80,300,59,'aten::mm, op_id = 10, sizes = [[2, 3]]',NULL,42<<24|43),"+
 			"(400,500,59,'std::sort of, well, a list',NULL,42<<24|43)",
 	)...))
@@ -271,6 +272,7 @@ func TestNsysOperators(t *testing.T) {
 	for _, want := range []recording.Frame{
 		{Kind: recording.NativeFrame, Name: "aten::linear", File: "libtorch_cpu.so"},
 		{Kind: recording.NativeFrame, Name: "aten::mm", File: "libtorch_cpu.so"},
+		{Kind: recording.NativeFrame, Name: "AddmmBackward0", File: "libtorch_cpu.so"},
 		{Kind: recording.NativeFrame, Name: "std::sort of, well, a list"},
 	} {
 		if !slices.Contains(rec.Meta.Frames, want) {
@@ -285,8 +287,10 @@ func TestNothingLostInFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kineto, err := importer.ReadKineto(strings.NewReader(`[{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":2,"args":{"device":0}}]`),
-		importer.DefaultLimits())
+	kineto, err := importer.ReadKineto(
+		strings.NewReader(`[{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":2,"args":{"device":0}}]`),
+		importer.DefaultLimits(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,10 +317,12 @@ func TestNsysMemory(t *testing.T) {
 		"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, contextId INT, streamId INT, "+
 			"correlationId INT, globalPid INT, bytes INT, copyKind INT, srcKind INT, dstKind INT)",
 		"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES "+
-			"(5000,5100,0,1,7,11,42<<24,4096,1,0,2),(5200,5300,0,1,7,12,42<<24,4096,2,2,1),(5400,5500,0,1,7,13,42<<24,4096,11,4,4),"+
-			"(5600,5700,0,1,7,14,42<<24,4096,1,1,2),(5800,5900,0,1,7,15,42<<24,4096,1,0,2)",
-		"INSERT INTO StringIds VALUES (20,'cudaMemcpyAsync_v3020'),(21,'cudaMemcpy_v3020')",
-		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (4900,4950,42<<24|43,11,21,0),(5150,5160,42<<24|43,12,20,0)",
+			"(5000,5100,0,1,7,11,42<<24,4096,1,0,2),(5200,5300,0,1,7,12,42<<24,4096,2,2,1),"+
+			"(5400,5500,0,1,7,13,42<<24,4096,11,4,4),(5600,5700,0,1,7,14,42<<24,4096,1,1,2),"+
+			"(5800,5900,0,1,7,15,42<<24,4096,1,0,2),(6000,6100,0,1,7,16,42<<24,4096,1,0,2)",
+		"INSERT INTO StringIds VALUES (20,'cudaMemcpyAsync_v3020'),(21,'cudaMemcpy_v3020'),(22,'cudaGraphLaunch_v10000')",
+		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (4900,4950,42<<24|43,11,21,0),"+
+			"(5150,5160,42<<24|43,12,20,0),(5950,5960,42<<24|43,16,22,0)",
 	)...))
 	if err != nil {
 		t.Fatal(err)
@@ -330,9 +336,10 @@ func TestNsysMemory(t *testing.T) {
 	want := []int32{
 		1 | 1<<8 | 3<<16,
 		2 | 3<<8 | 2<<16 | 1<<24,
-		1 | 5<<8 | 5<<16,
-		1 | 2<<8 | 3<<16 | 1<<24, // without a call in the file
+		1 | 5<<8 | 5<<16 | 1<<24, // without a call in the file, as are the next two
+		1 | 2<<8 | 3<<16 | 1<<24,
 		1 | 1<<8 | 3<<16,
+		1 | 1<<8 | 3<<16 | 1<<24, // of a graph
 	} // CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device, 5 managed
 	if !slices.Equal(got, want) {
 		t.Errorf("copies %#x, want %#x", got, want)

@@ -39,6 +39,7 @@ func (n *nsys) readRanges() error {
 				name = n.strings[v[4]]
 			}
 			frame := recording.Frame{Kind: recording.NativeFrame, Name: name}
+			numbered := strings.Contains(name, ", seq = ") // PyTorch numbers operators, and no ranges of a program
 			name, emitted := emittedName(name)
 			if emitted {
 				frame = operatorFrame(name)
@@ -46,8 +47,8 @@ func (n *nsys) readRanges() error {
 			if err := n.addSpan(process(v[5]), thread(v[5]), ts, dur, frame); err != nil {
 				return err
 			}
-			if emitted && strings.Contains(name, "::") { // as in a file of torch.profiler, an operator is no range
-				return nil
+			if numbered || emitted && strings.Contains(name, "::") {
+				return nil // as in a file of torch.profiler, an operator is no range
 			}
 			i, err := n.rangeName(name)
 			if err != nil {
