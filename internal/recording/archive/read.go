@@ -129,6 +129,9 @@ func (r *reader) names(meta *recording.Meta) error {
 	total := 0
 	for _, t := range nameTables() {
 		table, there := r.manifest.Tables[t.name]
+		if !there && t.name == "other_threads" {
+			table, there = r.manifest.Tables["strangers"] // its name in recordings of releases before this one
+		}
 		if !there {
 			continue
 		}

@@ -1,6 +1,7 @@
 package archive_test
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -198,6 +199,35 @@ func randomGPU(r *rand.Rand) *recording.GPU {
 		Kernels:    several(r, func() recording.Kernel { return recording.Kernel{Name: word(r), Local: r.Uint32()} }),
 		Ranges:     several(r, func() string { return word(r) }),
 		Attributes: several(r, func() string { return word(r) }),
+	}
+}
+
+// TestTableOfOtherThreads reads it by the name that it had.
+func TestTableOfOtherThreads(t *testing.T) {
+	want := random(rand.New(rand.NewPCG(5, 5)), 10)
+	want.Meta.OtherThreads = []recording.Thread{{PID: 1, TID: 2, Name: "kswapd0"}}
+	dir := filepath.Join(t.TempDir(), "a.isc")
+	if err := archive.Write(dir, want, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "other_threads"), filepath.Join(dir, "strangers")); err != nil {
+		t.Fatal(err)
+	}
+	manifest := filepath.Join(dir, "manifest.json")
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.ReplaceAll(text, []byte("other_threads"), []byte("strangers"))
+	if err := os.WriteFile(manifest, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := archive.Read(dir, archive.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got.Meta.OtherThreads, want.Meta.OtherThreads) {
+		t.Errorf("%+v, want %+v", got.Meta.OtherThreads, want.Meta.OtherThreads)
 	}
 }
 
