@@ -73,6 +73,7 @@ class Program:
         self.cpu, self.log = cpus[number % len(cpus)], f"{check.out}/starved-{number}.log"
         self.hogs_wanted = HOGS if number < len(cpus) else 0  # one that shares its CPU shares the hogs
         self.counts, self.process, self.hogs = collections.Counter(), None, []
+        self.holds, self.longest_hold = collections.Counter(), "0s"
 
     def pinned(self, command, **more):
         return subprocess.Popen(["taskset", "-c", str(self.cpu), *command], **more)
@@ -113,8 +114,8 @@ class Program:
         self.counts["windows"] += int(windows)
         for line in lines:
             if m := re.search(r'"held_1_2_5_10_more_ms": \[(.*)\], "held_longest": "([^"]+)"', line):
-                self.check.holds.update(dict(zip(HOLDS, map(int, m[1].split(",")))))
-                self.check.longest_hold = max(self.check.longest_hold, m[2], key=milliseconds)
+                self.holds.update(dict(zip(HOLDS, map(int, m[1].split(",")))))
+                self.longest_hold = max(self.longest_hold, m[2], key=milliseconds)
         if how == signal.SIGKILL:
             self.counts["killed" if has_agent else "killed on its way in"] += 1
         elif not has_agent:
@@ -254,7 +255,6 @@ class Campaign:
     def __init__(self, args):
         self.bin, self.out, self.wanted = os.path.abspath(args.bin), args.out, args.attachments
         self.began, self.stopped, self.longest = time.monotonic(), False, 0.0
-        self.holds, self.longest_hold = collections.Counter(), "0s"
         self.deadline = self.began + args.limit
         os.makedirs(self.out, exist_ok=True)
         kinds = self.simulated(args.simulated) if args.simulated else self.real(args.workloads_dir)
@@ -356,8 +356,9 @@ class Campaign:
         print()
         for r in rows:
             print("  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip())
-        print(f"\nthreads held: {', '.join(f'{self.holds[h]} for {h}' for h in HOLDS)}; the longest "
-            f"{self.longest_hold}")
+        holds = sum((p.holds for p in self.programs), collections.Counter())
+        longest = max((p.longest_hold for p in self.programs), key=milliseconds)
+        print(f"\nthreads held: {', '.join(f'{holds[h]} for {h}' for h in HOLDS)}; the longest {longest}")
         return total
 
 
