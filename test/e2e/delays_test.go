@@ -367,8 +367,7 @@ report names, in the code where it was planted if it has one; of a server that i
 The last 14 were planted before anything looked for them. Of six, a server with bursts that is well was said to be
 held up by prefills at first, and a thread that computes all the time was not found where the machine was overloaded.
 Of the last eight, one huge prompt was not found at first: an engine that did nothing before had no step to compare it
-with; nor, in the run of this table, where all prompts fell into one step. Both are found since.
-One at a time until the first token was planted wrong: its prefills of 30 ms held others up for longer, and were
+with. One at a time until the first token was planted wrong: its prefills of 30 ms held others up for longer, and were
 named; it has shorter ones and more clients now. On an overloaded machine the slow tokenizers, the blocked event loop
 and the slow reader are missed at times.
 
@@ -451,7 +450,8 @@ func TestStepsOfAnEngineThatLaunchesAhead(t *testing.T) {
 		if err := (&client{requests: 1, tokens: 2, words: 10}).ask(port); err != nil {
 			t.Fatal(err)
 		}
-		return slices.ContainsFunc(d.fetch(pid).Meta.GPU.Windows, func(w recording.GPUWindow) bool { return w.Activity })
+		windows := d.fetch(pid).Meta.GPU.Windows
+		return slices.ContainsFunc(windows, func(w recording.GPUWindow) bool { return w.Activity })
 	})
 	var wait sync.WaitGroup
 	errs := make(chan error, 2)
@@ -466,7 +466,8 @@ func TestStepsOfAnEngineThatLaunchesAhead(t *testing.T) {
 	d.stop()
 	var truth *cudasim.Truth
 	for _, p := range rec.Meta.Processes {
-		if x, err := cudasim.ReadTruth(fmt.Sprint(truths, ".", p.PID)); err == nil && x.Copies(cudasim.DeviceToHost).Count > 0 {
+		x, err := cudasim.ReadTruth(fmt.Sprint(truths, ".", p.PID))
+		if err == nil && x.Copies(cudasim.DeviceToHost).Count > 0 {
 			truth = x
 		}
 	}
