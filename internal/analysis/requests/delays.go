@@ -375,6 +375,13 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 	values, untilFirst := make([]uint64, len(list)), make([]uint64, len(list))
 	long := 0 // steps in which nobody had a first token
 	with := 0 // steps in which somebody had one while others decoded
+	byAsked := make([]int, len(list))
+	for i := range byAsked {
+		byAsked[i] = i
+	}
+	slices.SortFunc(byAsked, func(a, b int) int { return cmp.Compare(list[a].q.Asked, list[b].q.Asked) })
+	slices.SortStableFunc(steps, func(a, b prefillStep) int { return cmp.Compare(a.to, b.to) })
+	var open []int // requests that had been asked when a step ended, and had not ended before
 	for _, x := range steps {
 		length := x.to - x.from
 		if x.firsts == 0 && length >= stallFactor*q.P50 {
@@ -383,8 +390,12 @@ func (s *Summary) prefills(meta *recording.Meta, list []told) *Delay {
 		if x.firsts == 0 {
 			continue
 		}
+		for len(byAsked) > 0 && list[byAsked[0]].q.Asked < x.to {
+			open, byAsked = append(open, byAsked[0]), byAsked[1:]
+		}
+		open = slices.DeleteFunc(open, func(i int) bool { return list[i].q.Last < x.to })
 		held := false
-		for i := range list {
+		for _, i := range open {
 			if n := x.holds(&list[i], min(q.P50, length)); n > 0 {
 				held = true
 				if length >= stallFactor*q.P50 {
