@@ -126,6 +126,26 @@ func TestNobodyAsks(t *testing.T) {
 	}
 }
 
+// TestNobodyAsksWithoutGPU: where nothing is recorded of GPUs, requests do not tell what these do.
+func TestNobodyAsksWithoutGPU(t *testing.T) {
+	for name, test := range map[string]struct {
+		s    *scene
+		want bool
+	}{
+		"a GPU":           {frame(), true},
+		"nothing of GPUs": {newScene(), false},
+	} {
+		for range 8 {
+			test.s.Meta.Requests = append(test.s.Meta.Requests,
+				recording.Request{PID: leader, Received: start, End: start + 4*ms},
+				recording.Request{PID: leader, Received: start + 16*ms, End: start + 990*ms})
+		}
+		if got := unaskedOf(timeline.Build(test.s.Recording())); (got != nil) != test.want {
+			t.Errorf("%s: nobody asks in %v", name, got)
+		}
+	}
+}
+
 // TestLocks: futexes by the frames that went to sleep in them.
 func TestLocks(t *testing.T) {
 	loop := native("_PyEval_EvalFrameDefault", "python3.12")

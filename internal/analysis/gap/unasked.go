@@ -10,14 +10,13 @@ import (
 const (
 	fewestAsked   = 5         // requests
 	mostUnasked   = 0.05      // of what GPUs do, in times without a request: else they work for something else as well
-	mostRequests  = 1 << 15   // that are kept: with so many, earlier ones are not known
 	settledAnswer = 1_000_000 // ns after an answer and before a request, in which a thread can still be at work for it
 )
 
 // unaskedOf returns when a server had no request in progress; nil where requests do not tell what its GPUs do.
 func unaskedOf(t *timeline.Timeline) timeline.Spans {
 	meta := &t.Rec.Meta
-	if len(meta.Requests) < fewestAsked || len(meta.Requests) >= mostRequests {
+	if len(meta.Requests) < fewestAsked {
 		return nil
 	}
 	var list []timeline.Span
@@ -56,7 +55,7 @@ func unaskedOf(t *timeline.Timeline) timeline.Spans {
 			without += a.End - a.Start
 		}
 	}
-	if float64(without) > mostUnasked*float64(all) {
+	if all == 0 || float64(without) > mostUnasked*float64(all) {
 		return nil
 	}
 	return unasked
