@@ -262,6 +262,15 @@ func oneGraph(text string) string {
 	return strings.Replace(text, "[", "["+strings.Replace(first, "cudaLaunchKernel", "cudaGraphLaunch", 1), 1)
 }
 
+// twoThreads makes another thread do the same on another stream.
+func twoThreads(text string) string {
+	const begin, end = `{"traceEvents":[`, `]}`
+	list := strings.TrimSuffix(strings.TrimPrefix(text, begin), end)
+	other := strings.NewReplacer(`"tid":9`, `"tid":10`, `"tid":7`, `"tid":8`, `"stream":7`, `"stream":8`,
+		`"correlation":`, `"correlation":1000`).Replace(list)
+	return begin + list + "," + other + end
+}
+
 // TestLayersAreNoIterations holds that what comes back within one step, or one call of a module, is no iteration.
 func TestLayersAreNoIterations(t *testing.T) {
 	for _, c := range []struct {
@@ -284,6 +293,9 @@ func TestLayersAreNoIterations(t *testing.T) {
 		{"a call of a module in each", strings.Replace(
 			rows(20, "DataLoader", "run.py(3): main"), "[", "["+modules(20), 1,
 		), "period of the kernel gemm", ""},
+		{"ranges of two threads, each in a call of its own", twoThreads(
+			strings.Replace(rows(20, "decode"), "[", "["+modules(20), 1),
+		), `ranges named "decode"`, ""},
 		{"kernels of one graph", oneGraph(rows(20, "DataLoader")), "", ""},
 	} {
 		d := diagnosed(t, c.text)

@@ -12,6 +12,7 @@ import (
 type wholes struct {
 	steps timeline.Spans            // steps that the program named, too few for a latency
 	calls map[uint64]timeline.Spans // outermost calls of a torch.nn.Module, by threadKey
+	first map[uint64]uint64         // number of the first of these calls of each thread
 }
 
 // The kinds of wholes, so that no two have one number.
@@ -29,7 +30,12 @@ func (a *analysis) wholesOf(pid uint32) *wholes {
 	if a.wholes == nil {
 		a.wholes = map[uint32]*wholes{}
 	}
-	w := &wholes{calls: a.moduleCalls(pid)}
+	w := &wholes{calls: a.moduleCalls(pid), first: map[uint64]uint64{}}
+	next := inCall
+	for k, calls := range w.calls {
+		w.first[k] = next
+		next += uint64(len(calls))
+	}
 	a.wholes[pid] = w
 	if a.t.Rec.Meta.GPU == nil {
 		return w
@@ -103,9 +109,10 @@ func (w *wholes) at(pid, tid uint32, ts uint64) uint64 {
 	if i := w.steps.At(ts); i < len(w.steps) && w.steps[i].From <= ts {
 		return inStep + uint64(i)
 	}
-	calls := w.calls[threadKey(pid, tid)]
+	k := threadKey(pid, tid)
+	calls := w.calls[k]
 	if i := calls.At(ts); i < len(calls) && calls[i].From <= ts {
-		return inCall + uint64(i)
+		return w.first[k] + uint64(i)
 	}
 	return 0
 }
