@@ -283,9 +283,14 @@ type cells struct{ pid, name, busy, part, share, rate, requests, first, cost, fi
 
 func (t *topTarget) cells() cells {
 	c := cells{
-		pid: strconv.FormatUint(uint64(t.PID),
-			10), name: t.Comm, busy: "-", share: "-", rate: "-", requests: "-", first: "-",
-		cost: "-",
+		pid:      strconv.FormatUint(uint64(t.PID), 10),
+		name:     t.Comm,
+		busy:     "-",
+		share:    "-",
+		rate:     "-",
+		requests: "-",
+		first:    "-",
+		cost:     "-",
 	}
 	if t.Cost != nil {
 		c.cost = format.Percent(max(0, *t.Cost)) // measured, it is below 0 where watching costs less than chance

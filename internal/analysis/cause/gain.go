@@ -15,7 +15,8 @@ type Gain struct {
 	High    float64 `json:"high"`
 	Because string  `json:"because,omitempty"` // what most of a wide interval comes from, or why nothing changes
 	Limit   string  `json:"limit,omitempty"`   // what bounds it, where that is what decides
-	Workers int     `json:"workers,omitempty"` // how many times as many workers it takes, each with a CPU of its own; 0: it takes none, or more than were tried
+	// how many times as many workers it takes, each with a CPU of its own; 0: it takes none, or more than were tried
+	Workers int `json:"workers,omitempty"`
 	// of workers: how many CPUs they take on average with the change, and took before
 	CPUs    float64 `json:"cpus,omitempty"`
 	CPUsNow float64 `json:"cpus_now,omitempty"`

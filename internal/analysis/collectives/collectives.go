@@ -32,7 +32,7 @@ type Summary struct {
 type Communicator struct {
 	PID        uint32      `json:"pid"`
 	Address    uint64      `json:"address"`         // what its process calls it
-	Ranks      uint64      `json:"ranks,omitempty"` // in it, where it was made in the time recorded or RAS tells; 0: not known
+	Ranks      uint64      `json:"ranks,omitempty"` // in it; 0: neither made in the time recorded nor told by RAS
 	Calls      uint64      `json:"calls"`
 	Bytes      uint64      `json:"bytes"`
 	Operations []Operation `json:"operations"` // the one of most bytes first

@@ -228,12 +228,14 @@ func rows(n int, name string, around ...string) string {
 			id := 2*i + k + 1
 			fmt.Fprintf(
 				&b,
-				`{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":%d,"dur":10,"args":{"correlation":%d}},`,
+				`{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,`+
+					`"ts":%d,"dur":10,"args":{"correlation":%d}},`,
 				at+100+20*k, id,
 			)
 			fmt.Fprintf(
 				&b,
-				`{"ph":"X","cat":"kernel","name":%q,"pid":0,"tid":7,"ts":%d,"dur":300,"args":{"device":0,"stream":7,"correlation":%d}},`,
+				`{"ph":"X","cat":"kernel","name":%q,"pid":0,"tid":7,`+
+					`"ts":%d,"dur":300,"args":{"device":0,"stream":7,"correlation":%d}},`,
 				kernel, at+200+310*k, id,
 			)
 		}

@@ -74,8 +74,8 @@ func (s *stacks) workCause(pid uint32, stack uint64) cause.ID {
 }
 
 // readWork decides by the first of these that the frames prove: what threads.Classifier knows, the handing over of
-// objects, page faults and files (the kernel's frames), preprocessing (any frame: what a tokenizer calls is tokenization), then the frames from the
-// leaf on.
+// objects, page faults and files (the kernel's frames), preprocessing (any frame: what a tokenizer calls is
+// tokenization), then the frames from the leaf on.
 func (s *stacks) readWork(stack uint64) cause.ID {
 	switch s.activity.For(stack) {
 	case threads.GIL:

@@ -10,8 +10,8 @@ import (
 // for symmetric memory), the custom all-reduce of vLLM, SGLang and AITER (cross_device_reduce_*) and its quick one,
 // SGLang's compiled at run time (all_reduce_one_shot_*), the fusions and all-to-all (moeA2A*) of TensorRT-LLM and
 // FlashInfer, PyTorch's symmetric memory (one_shot_all_reduce, multimem_*), NVSHMEM and DeepEP, MSCCL++ and Userbuffers
-// of Transformer Engine. They are matched against the name of the function alone,
-// without its parameters: templates of reductions inside of a block are called BlockAllReduce too.
+// of Transformer Engine. They are matched against the name of the function alone, without its parameters: templates of
+// reductions inside of a block are called BlockAllReduce too.
 var communication = regexp.MustCompile(
 	`^nccl(Symk)?(Dev)?Kernel|^rccl_|^msccl(pp)?|(^|::|_)cross_device_reduce|quick_?reduce::|` +
 		`(^|::)(moe)?(all_?reduce|reduce_?all_?reduce|moefinalize_allreduce|moereduction_allreduce)_fusion|` +

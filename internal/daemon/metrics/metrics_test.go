@@ -380,12 +380,9 @@ func TestLossesOfATarget(t *testing.T) {
 	r := registry(t, filled(), func() api.Status {
 		return api.Status{Targets: []api.Target{
 			{PID: 10, Losses: []loss.Loss{
-				{
-					Reason: loss.ProcessesSkipped,
-					Count:  3,
-					PID:    10,
-					Where:  "pid 10",
-				}, {Reason: loss.LateProbe, Count: 1, PID: 11, Where: "pid 11"}, {Reason: loss.LateProbe, Count: 4, PID: 12, Where: "pid 12"},
+				{Reason: loss.ProcessesSkipped, Count: 3, PID: 10, Where: "pid 10"},
+				{Reason: loss.LateProbe, Count: 1, PID: 11, Where: "pid 11"},
+				{Reason: loss.LateProbe, Count: 4, PID: 12, Where: "pid 12"},
 			}},
 			{PID: 20},
 		}}

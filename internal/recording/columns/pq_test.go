@@ -75,12 +75,11 @@ func TestAgainstAnotherWriter(t *testing.T) {
 		if err != nil || f.Rows != n {
 			t.Fatal(n, err)
 		}
-		delta32, delta64, dict, plain, flag := column(t, f, "delta32"),
-			column(t, f, "delta64"), column(t,
-				f,
-				"dict"), column(t,
-				f,
-				"plain"), column(t, f, "flag")
+		delta32 := column(t, f, "delta32")
+		delta64 := column(t, f, "delta64")
+		dict := column(t, f, "dict")
+		plain := column(t, f, "plain")
+		flag := column(t, f, "flag")
 		text, err := f.Strings("text")
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package importer
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -193,15 +194,17 @@ func (n *nsys) readDevices() error {
 		}
 		return "0"
 	}
-	query := `SELECT id, substr(CAST(name AS TEXT), 1, 256), ` + field("smCount",
-		"numMultiprocessors") + ", " + field("totalMemory", "globalMemory") + ", " +
-		field(
-			"memoryBandwidth",
-		) + ", " + field(
-		"computeMajor",
-	) + ", " + field(
-		"computeMinor",
-	) + " FROM TARGET_INFO_GPU WHERE typeof(id) = 'integer' AND name IS NOT NULL LIMIT 256"
+	columns := []string{
+		"id",
+		"substr(CAST(name AS TEXT), 1, 256)",
+		field("smCount", "numMultiprocessors"),
+		field("totalMemory", "globalMemory"),
+		field("memoryBandwidth"),
+		field("computeMajor"),
+		field("computeMinor"),
+	}
+	query := "SELECT " + strings.Join(columns, ", ") +
+		" FROM TARGET_INFO_GPU WHERE typeof(id) = 'integer' AND name IS NOT NULL LIMIT 256"
 	rows, err := n.db.QueryContext(n.ctx, query)
 	if err != nil {
 		return err
@@ -215,9 +218,12 @@ func (n *nsys) readDevices() error {
 		}
 		for at, d := range n.devices {
 			if at[1] == u32(id) {
-				d.Name, d.SMs, d.Memory, d.PeakRate, d.Major, d.Minor = name,
-					u32(sms),
-					u64(memory), u64(rate), u32(major), u32(minor)
+				d.Name = name
+				d.SMs = u32(sms)
+				d.Memory = u64(memory)
+				d.PeakRate = u64(rate)
+				d.Major = u32(major)
+				d.Minor = u32(minor)
 				n.devices[at] = d
 			}
 		}

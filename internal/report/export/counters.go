@@ -41,9 +41,10 @@ func (s *series) add(from, to uint64, rate float64) {
 // counters writes how busy a GPU was, and how many bytes a second were copied.
 func (p *perfetto) counters(root uint64, d int32) {
 	t := p.v.T
-	busy, h2d, d2h, seen := newSeries(t.From, t.To),
-		newSeries(t.From, t.To), newSeries(t.From,
-			t.To), newSeries(t.From, t.To)
+	busy := newSeries(t.From, t.To)
+	h2d := newSeries(t.From, t.To)
+	d2h := newSeries(t.From, t.To)
+	seen := newSeries(t.From, t.To)
 	end := uint64(0)
 	dev := &t.Devices[d]
 	for i := dev.First; i < dev.Last; i++ {
