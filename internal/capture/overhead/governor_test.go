@@ -198,6 +198,23 @@ func TestLevelsInBetweenAreLeftOut(t *testing.T) {
 	}
 }
 
+// TestLastLevelIsTriedBeforeOff: a source that would fit by itself at its last level is not turned off for what another
+// takes, and a level that saves nothing is left out.
+func TestLastLevelIsTriedBeforeOff(t *testing.T) {
+	dear, other := newSource("scheduling", 0.05, 0.05, 0.02), newSource("cuda calls", 0.03, 0)
+	dear.tells = true
+	w := newWorld(5, dear, other)
+	w.target(500, 0.1)
+	g := w.governor(5)
+	w.pass(g, 0.8)
+	if len(w.changes) == 0 || w.changes[0].Source != dear.name || w.changes[0].To != "level 2" {
+		t.Errorf("the first change is not one of %s to level 2", dear.name)
+	}
+	if t.Failed() {
+		logChanges(t, w)
+	}
+}
+
 // TestChangesTakeTime: probes come off slowly. What they cost until then is no reason to reduce another source.
 func TestChangesTakeTime(t *testing.T) {
 	dear, other := newSource("cuda calls", 0.2), newSource("cpu samples", 0.004, 0.002)

@@ -245,11 +245,12 @@ func (g *Governor) shed(w *watched, now uint64) {
 	g.change(s, g.lower(w, dearest), reason, now)
 }
 
-// lower returns the level that a source is reduced to: the next one, or beyond those at which it is known to be far too
-// much as well, which one look each would leave.
+// lower returns the level that a source is reduced to: the next one, or beyond those at which it is known to take hardly
+// less or to be far too much as well, which one look each would leave. It is not turned off for what others take: they
+// may be reduced, too.
 func (g *Governor) lower(w *watched, source int) int {
 	s, foreseen := g.sources[source], w.lower[source]
-	if foreseen == nil {
+	if foreseen == nil || foreseen[s.level] == 0 {
 		return s.level + 1
 	}
 	if before := s.foreseen[s.level]; before > 0 && foreseen[s.level] > 0 {
@@ -258,9 +259,13 @@ func (g *Governor) lower(w *watched, source int) int {
 		}
 	}
 	copy(s.foreseen[s.level:], foreseen[s.level:])
-	rest, to := w.verdict.total.Share-w.verdict.costs[source].Share, s.level+1
-	for ; to < len(foreseen)-1 && (rest+foreseen[to])/unsure > g.opts.Budget; to++ {
+	rest, to, off := w.verdict.total.Share-w.verdict.costs[source].Share, s.level+1, len(foreseen)-1
+	saves := func(level int) bool { return foreseen[level] < helped*foreseen[s.level] }
+	for ; to < off && (!saves(to) || (rest+foreseen[to])/unsure > g.opts.Budget); to++ {
 		s.costs[to] = foreseen[to]
+	}
+	if last := off - 1; to == off && last > s.level && saves(last) && foreseen[last]/unsure <= g.opts.Budget {
+		return last
 	}
 	return to
 }
