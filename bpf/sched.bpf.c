@@ -157,7 +157,7 @@ int sched_switch(__u64 *ctx)
 	bool out = passes(prev->tgid), in = passes(next->tgid);
 	__u64 now;
 
-	if (has_account() && clock_known < CLOCK_SAMPLES)
+	if (has_account() && clock_samples < CLOCK_SAMPLES)
 		learn_first(prev, next);
 	if (!out && !in)
 		return 0;
@@ -321,7 +321,7 @@ int sched_check(__u64 *ctx)
 	struct thread_state *t;
 	struct unseen_thread u;
 
-	if (!has_account() || !clock_known || !task || !passes(task->tgid))
+	if (!has_account() || !clock_samples || !task || !passes(task->tgid))
 		return 0;
 	t = thread_of(task);
 	if (t && is_unseen(task, t, &u))

@@ -126,8 +126,8 @@ const (
 	SchedProgSchedSeed       = "sched_seed"
 	SchedProgSchedSwitch     = "sched_switch"
 	SchedProgSchedWaking     = "sched_waking"
-	SchedVarClockKnown       = "clock_known"
 	SchedVarClockOffset      = "clock_offset"
+	SchedVarClockSamples     = "clock_samples"
 	SchedVarDetail           = "detail"
 	SchedVarExportCount      = "export_count"
 	SchedVarExportEvent      = "export_event"
@@ -216,8 +216,8 @@ type SchedMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SchedVariableSpecs struct {
-	ClockKnown       *ebpf.VariableSpec `ebpf:"clock_known"`
 	ClockOffset      *ebpf.VariableSpec `ebpf:"clock_offset"`
+	ClockSamples     *ebpf.VariableSpec `ebpf:"clock_samples"`
 	Detail           *ebpf.VariableSpec `ebpf:"detail"`
 	ExportCount      *ebpf.VariableSpec `ebpf:"export_count"`
 	ExportEvent      *ebpf.VariableSpec `ebpf:"export_event"`
@@ -287,8 +287,8 @@ func (m *SchedMaps) Close() error {
 //
 // It can be passed to LoadSchedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SchedVariables struct {
-	ClockKnown       *ebpf.Variable `ebpf:"clock_known"`
 	ClockOffset      *ebpf.Variable `ebpf:"clock_offset"`
+	ClockSamples     *ebpf.Variable `ebpf:"clock_samples"`
 	Detail           *ebpf.Variable `ebpf:"detail"`
 	ExportCount      *ebpf.Variable `ebpf:"export_count"`
 	ExportEvent      *ebpf.Variable `ebpf:"export_event"`

@@ -18,7 +18,7 @@
  * 10 ppm at most: up it goes slowly.
  */
 __u64 clock_offset OWN_LINE;
-__u64 clock_known; /* of how many threads, CLOCK_SAMPLES at most */
+__u64 clock_samples; /* that were taken, at most CLOCK_SAMPLES */
 
 #define CLOCK_SAMPLES 16
 #define CLOCK_SLACK 16384 /* ns within which nothing is written, for all CPUs read it */
@@ -27,10 +27,10 @@ static __always_inline void set_clock(__u64 offset)
 {
 	__s64 more = offset - clock_offset;
 
-	if (clock_known < CLOCK_SAMPLES) {
-		if (!clock_known || more < 0)
+	if (clock_samples < CLOCK_SAMPLES) {
+		if (!clock_samples || more < 0)
 			clock_offset = offset;
-		clock_known++;
+		clock_samples++;
 	} else if (more < 0) {
 		clock_offset = offset;
 	} else if (more >= CLOCK_SLACK) {
@@ -99,7 +99,7 @@ static __noinline void woken_unseen(struct task_struct___sched *task, struct thr
 {
 	if (!detail.no_wakers)
 		count(&sched_counts, SWITCH_MISSED);
-	if (has_account() && clock_known && task->sched_info.last_queued)
+	if (has_account() && clock_samples && task->sched_info.last_queued)
 		t->woken = between(t->out + 1, monotonic(task->sched_info.last_queued), now);
 }
 
@@ -112,7 +112,7 @@ static __noinline void unseen(struct task_struct___sched *task, struct thread_st
 	__u64 at = t->woken, waited;
 
 	count(&sched_counts, SWITCH_MISSED);
-	if (has_account() && clock_known && task->sched_info.pcount != t->arrivals) {
+	if (has_account() && clock_samples && task->sched_info.pcount != t->arrivals) {
 		at = between(t->woken > t->out ? t->woken : t->out, monotonic(task->sched_info.last_arrival), now);
 		waited = task->sched_info.run_delay - t->waited;
 		if (awaits_waker(t))
@@ -166,7 +166,7 @@ static __always_inline bool is_unseen(struct task_struct___sched *task, struct t
 	}
 	u->tid = task->pid;
 	u->cpu = cpu_of(task);
-	__sync_fetch_and_add(&clock_known, 0); /* a full barrier */
+	__sync_fetch_and_add(&clock_samples, 0); /* a full barrier */
 	return u->out && *(volatile __u64 *)&t->out == u->out && (u->in || !*(volatile __u64 *)&t->woken);
 }
 

@@ -31,6 +31,7 @@ type follower struct {
 	guard    guardFunc
 
 	turns chan func()   // done by its goroutine
+	came  chan struct{} // holds a value when the sources began to follow a target, or something more of it
 	ready chan struct{} // closed when every process that was there at the start is followed
 	ended chan struct{} // closed when all of them, and all their children, are gone
 	done  chan struct{} // closed when run has returned
@@ -52,7 +53,8 @@ func newFollower(
 ) *follower {
 	return &follower{
 		log: log, watcher: w, sources: sources, tables: tables, counter: counter, clock: clock, guard: guardOf,
-		turns: make(chan func()), ready: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
+		turns: make(chan func()), came: make(chan struct{}, 1),
+		ready: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -225,6 +227,12 @@ func (f *follower) follow(p *proc.Process, at uint64) {
 		}
 	}
 	f.noteUnprobed(p, at, before)
+	if p.PID == p.Root {
+		select {
+		case f.came <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // ended reports whether err only means that p has ended, which is usual for programs that start many short processes.

@@ -140,6 +140,7 @@ func (g *governing) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-g.follower.came: // a new target is judged at once
 		case <-time.After(time.Duration(next - min(next, g.clock()))):
 		}
 	}

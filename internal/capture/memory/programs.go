@@ -137,7 +137,8 @@ func (p *programs) drop(b blockKey) {
 	) // it may be freed
 }
 
-// awaitNone forgets the hashes of blocks whose frees are awaited: those that were dropped stay counted. No probe may be on.
+// awaitNone forgets the hashes of blocks whose frees are awaited: those that were dropped stay counted. No probe of
+// allocations may be on.
 func (p *programs) awaitNone() error {
 	v := p.coll.Variables[bpf.MemoryVarMemoryAwaited]
 	if err := v.Set(make([]byte, v.Size())); err != nil {

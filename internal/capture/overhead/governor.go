@@ -101,6 +101,7 @@ type Governor struct {
 	block    []int      // the pairs to come: which source goes the other way round
 	begin    []counters // by target
 	first    []slice    // by target
+	due      uint64     // ns: when Step is to be called
 	tick     uint64     // ns: the next look
 	off      float64    // ns that may still be spent with sources reduced
 	filled   uint64     // ns: when off was last added to
@@ -112,7 +113,7 @@ type Governor struct {
 // Times of the governor.
 const (
 	tickEvery  = 1_000_000_000
-	tickSoon   = 200_000_000 // where what a target pays is not known yet, or there is no target
+	tickSoon   = 200_000_000 // where what a target pays is not known yet
 	guard      = 20_000_000  // ns after a change of levels that belong to no slice
 	minSlice   = 100_000_000
 	maxSlice   = 1_000_000_000
@@ -154,11 +155,18 @@ func New(opts Options) *Governor {
 	return g
 }
 
-// Step does what is due, and returns when it is to be called again (ns).
+// Step does what is due, and returns when it is to be called again (ns). It may be called earlier: for a new target,
+// which is looked at unless slices are under way.
 func (g *Governor) Step(targets []Target) uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.opts.Clock()
+	if now := g.opts.Clock(); g.phase == watching || now >= g.due {
+		g.due = g.step(now, targets)
+	}
+	return g.due
+}
+
+func (g *Governor) step(now uint64, targets []Target) uint64 {
 	switch g.phase {
 	case settlingA, settlingB:
 		g.begin = g.readAll(now)
@@ -180,10 +188,10 @@ func (g *Governor) Step(targets []Target) uint64 {
 		return now + between
 	}
 	g.refill(now)
-	if now >= g.tick {
+	if now >= g.tick || slices.ContainsFunc(targets, g.isNew) {
 		g.look(now, targets)
 		g.tick = now + tickEvery
-		if len(g.targets) == 0 || slices.ContainsFunc(g.targets, func(w *watched) bool { return w.known == 0 }) {
+		if slices.ContainsFunc(g.targets, func(w *watched) bool { return w.known == 0 }) {
 			g.tick = now + tickSoon
 		}
 	}
@@ -196,6 +204,11 @@ func (g *Governor) Step(targets []Target) uint64 {
 		return min(g.tick, now+retry)
 	}
 	return g.tick
+}
+
+// isNew reports whether a target has not been looked at yet.
+func (g *Governor) isNew(t Target) bool {
+	return !slices.ContainsFunc(g.targets, func(w *watched) bool { return w.target.PID() == t.PID() })
 }
 
 // alike reports whether a source is at the same level in both slices.

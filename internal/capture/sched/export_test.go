@@ -42,6 +42,6 @@ func Deaf(s *Source) error {
 
 // ClockSamples returns how many times of the kernel's own account were compared with those of events.
 func ClockSamples(s *Source) (n uint64, err error) {
-	err = s.kernel.objects.ClockKnown.Get(&n)
+	err = s.kernel.objects.ClockSamples.Get(&n)
 	return n, err
 }
