@@ -120,7 +120,13 @@ func TestOutOfMemory(t *testing.T) {
 	for i, c := range []struct {
 		rec  *recording.Recording
 		want bool
-	}{{failed(), false}, {failed(100), true}, {failed(100), false}, {failed(100, 300, 200), true}, {failed(300), false}} {
+	}{
+		{failed(), false},
+		{failed(100), true},
+		{failed(100), false},
+		{failed(100, 300, 200), true},
+		{failed(300), false},
+	} {
 		if got := s.outOfMemory(c.rec); got != c.want {
 			t.Errorf("stretch %d: %t", i, got)
 		}

@@ -43,7 +43,7 @@ type Meta struct {
 	Frames         []Frame         `json:"frames,omitempty"`          // Node.Frame indexes it
 	Stacks         []Node          `json:"stacks,omitempty"`          // a tree; Args[0] of a Sample is an index + 1 into it
 	Objects        []Object        `json:"objects,omitempty"`         // files that threads waited for
-	OtherThreads   []Thread        `json:"other_threads,omitempty"`   // threads of other processes that woke or displaced the target's
+	OtherThreads   []Thread        `json:"other_threads,omitempty"`   // of other processes, that woke or displaced the target's
 	Pressure       []Pressure      `json:"pressure,omitempty"`        // of the host and the cgroup, ordered by TS
 	Sensors        []Sensor        `json:"sensors,omitempty"`         // of the machine's GPUs, ordered by TS, then GPU
 	Driver         *Driver         `json:"driver,omitempty"`          // nil: the driver says nothing beside the sensors

@@ -281,7 +281,8 @@ func TestNextText(t *testing.T) {
 		}
 	}
 	open := diagnose.Gain{Speedup: 3, Low: 0.7, High: 9}
-	if got := togetherText(m, &diagnose.Together{Causes: []string{"worker", "disk"}, Next: true, Gain: open}); got != "" {
+	unsure := &diagnose.Together{Causes: []string{"worker", "disk"}, Next: true, Gain: open}
+	if got := togetherText(m, unsure); got != "" {
 		t.Errorf("nothing is predicted: %q", got)
 	}
 }

@@ -54,8 +54,8 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 	}
 	t.Note = "Calls are those of the whole recording. GPU time and bandwidths are of the calls whose kernels were " +
 		"recorded; a kernel runs until the slowest rank has taken part, so its time includes waiting. " +
-		"Bus bandwidth needs the number of ranks, which is known of communicators that were made in the time recorded, " +
-		"and where NCCL's RAS answers."
+		"Bus bandwidth needs the number of ranks, which is known of communicators that were made in the time " +
+		"recorded, and where NCCL's RAS answers."
 	if more := rows - maxOperations; more > 0 {
 		t.Note += fmt.Sprintf(" %d more are in the JSON report.", more)
 	}

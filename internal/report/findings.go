@@ -62,7 +62,8 @@ func togetherText(m *Model, t *diagnose.Together) string {
 	last := len(numbers) - 1
 	what := "Findings " + strings.Join(numbers[:last], ", ") + " and " + numbers[last]
 	if t.One {
-		return what + " are one change (do that work on the GPU, and copy only its result): " + speedupText(p) + limitText(p) + "."
+		return what + " are one change (do that work on the GPU, and copy only its result): " + speedupText(p) +
+			limitText(p) + "."
 	}
 	return what + " together: " + speedupText(p) + limitText(p) + "."
 }

@@ -159,8 +159,8 @@ func htmlWhatIf(m *Model) *html.WhatIf {
 		return nil
 	}
 	out.Note = fmt.Sprintf(
-		"At 100%% it is the remedy that inferscope explain describes; below, only that part of the time is removed. Where "+
-			"only the remedy can be replayed there is no slider. A replay of the recording says what the whole "+
+		"At 100%% it is the remedy that inferscope explain describes; below, only that part of the time is removed. "+
+			"Where only the remedy can be replayed there is no slider. A replay of the recording says what the whole "+
 			"program gains, and the replay without changes is off by %s.",
 		format.Percent(m.result.Study.Error()),
 	)

@@ -102,8 +102,8 @@ func outsideRows() []Cause {
 			ID: NoWork, Key: "no-work", Title: "nobody asks for anything", Group: Offered,
 			Means: "The program is a server, and waits for requests. The GPU is idle because there is nothing to do.",
 			Proves: "The thread that launches, or the one that it waits for, was blocked on a listening socket or " +
-				"on a connection that a client opened, and was woken from outside of the program; or it waited while no " +
-				"recorded HTTP request was in progress, and GPUs do next to nothing at such times.",
+				"on a connection that a client opened, and was woken from outside of the program; or it waited while " +
+				"no recorded HTTP request was in progress, and GPUs do next to nothing at such times.",
 			Refutes: "Requests that wait in a queue of the program while the GPU is idle.",
 			Changes: []Change{
 				{

@@ -88,8 +88,8 @@ func TestIdleServer(t *testing.T) {
 	}
 }
 
-// TestNobodyAsks: where no request is in progress, whoever waits has nothing to do, whatever the thread does that it waits
-// for; unless the GPU works then as well.
+// TestNobodyAsks: where no request is in progress, whoever waits has nothing to do, whatever the thread does that it
+// waits for; unless the GPU works then as well.
 func TestNobodyAsks(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -67,8 +67,8 @@ func offers(c cause.ID) bool {
 	return c == cause.Worker || c == cause.Network || c == cause.Sleep || c == cause.Unknown
 }
 
-// asked calls explain for those parts of a thread's wait in which somebody asked the server for something. In the others
-// it had nothing to do.
+// asked calls explain for those parts of a thread's wait in which somebody asked the server for something. In the
+// others it had nothing to do.
 func (w *walker) asked(th *thread, from, to uint64, explain func(from, to uint64)) {
 	for i := w.unasked.At(from); i < len(w.unasked) && w.unasked[i].From < to; i++ {
 		begin, end := max(w.unasked[i].From, from), min(w.unasked[i].To, to)

@@ -113,7 +113,8 @@ func TestStepsAreCutAtCopiesOfTokens(t *testing.T) {
 // copied, though the other's copies are as good.
 func TestEnginesAreCutAtTheirOwnCopies(t *testing.T) {
 	b := overlapped(3*ms, func(n uint64) uint64 { return 4 * n },
-		recording.GPUWindow{PID: 2, To: 1000 * ms, Activity: true}, recording.GPUWindow{PID: 3, To: 1000 * ms, Activity: true})
+		recording.GPUWindow{PID: 2, To: 1000 * ms, Activity: true},
+		recording.GPUWindow{PID: 3, To: 1000 * ms, Activity: true})
 	for _, e := range b.rec.Events {
 		if e.Kind == event.Copy {
 			e.PID, e.TS = 3, e.TS+2*ms
@@ -134,7 +135,8 @@ func TestEnginesAreCutAtTheirOwnCopies(t *testing.T) {
 // TestStrayCopies: where hardly any copy is like those of tokens, no step is cut, though GPUs were recorded in one step
 // only.
 func TestStrayCopies(t *testing.T) {
-	b := overlapped(3*ms, func(n uint64) uint64 { return 4096 * n }, recording.GPUWindow{PID: 2, To: 1000 * ms, Activity: true})
+	b := overlapped(3*ms, func(n uint64) uint64 { return 4096 * n },
+		recording.GPUWindow{PID: 2, To: 1000 * ms, Activity: true})
 	w := &b.rec.Meta.GPU.Windows[0]
 	w.From, w.To = b.rec.Meta.Steps[4].TS, b.rec.Meta.Steps[5].TS
 	for _, i := range []int{2, 8} {

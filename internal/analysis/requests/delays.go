@@ -91,7 +91,7 @@ const (
 	shortPrompt    = 10           // times as long is another's prompt in the same step, at least
 	full           = 0.7          // share of the waits for a first token in which as many streams as ever had tokens
 	fewestHeld     = 5            // requests that waited so for most of the time to their first token
-	byChance       = 2.0          // how many times as often as others steps with prefills are long, or stalls end in one
+	byChance       = 2.0          // times as often as others, steps with prefills are long, or stalls end in one
 	mostlyPrefill  = 0.5          // of the stalls
 )
 
@@ -356,7 +356,8 @@ func prefillSteps(meta *recording.Meta, list []told) (steps []prefillStep, usual
 		if from == 0 || x.TS <= from || x.TS-from > longestPrefill {
 			continue
 		}
-		steps = append(steps, prefillStep{k, from, x.TS, x.Requests - min(x.Requests, x.Firsts), x.Firsts, longest[first{k, x.TS}]})
+		others := x.Requests - min(x.Requests, x.Firsts)
+		steps = append(steps, prefillStep{k, from, x.TS, others, x.Firsts, longest[first{k, x.TS}]})
 		if x.Firsts == 0 {
 			usual = append(usual, x.TS-from)
 		}

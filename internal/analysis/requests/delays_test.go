@@ -330,8 +330,8 @@ func TestFirstTokenHeldBack(t *testing.T) {
 	}
 }
 
-// TestPauseAfterAnAbort: where the last running request is aborted, of which no message with tokens tells, the time until
-// the next request comes is no prefill that the arrivals behind that wait for.
+// TestPauseAfterAnAbort: where the last running request is aborted, of which no message with tokens tells, the time
+// until the next request comes is no prefill that the arrivals behind that wait for.
 func TestPauseAfterAnAbort(t *testing.T) {
 	b := newBuilder(60_000 * ms)
 	step := func(at uint64, requests, firsts, finished uint32) {

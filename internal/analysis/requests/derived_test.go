@@ -6,8 +6,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/requests"
 )
 
-// TestDeriveWithHoles: where iterations were not recorded for a while, what streams were written in it are no batch, and
-// it is no step.
+// TestDeriveWithHoles: where iterations were not recorded for a while, what streams were written in it are no batch,
+// and it is no step.
 func TestDeriveWithHoles(t *testing.T) {
 	b := newBuilder(1000 * ms)
 	for _, from := range []uint64{109 * ms, 119 * ms} { // each of 31 tokens: one of the second pair begins in the hole

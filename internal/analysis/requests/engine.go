@@ -30,8 +30,8 @@ type engine struct {
 	Decode  *Quantiles `json:"decode,omitempty"`     // from the first to the last token
 	Before  *Quantiles `json:"api_before,omitempty"` // from the read of the HTTP request to the message to the engine
 	After   *Quantiles `json:"api_after,omitempty"`  // from the engine's first token to its write to the client
-	// StepsCut is how many steps are cut where the GPU had copied their tokens out, and Lag from there to their messages.
-	// Where GPU time is given, other steps are cut at the messages.
+	// StepsCut is how many steps are cut where the GPU had copied their tokens out, and Lag from there to their
+	// messages. Where GPU time is given, other steps are cut at the messages.
 	StepsCut int        `json:"steps_cut_at_copies,omitempty"`
 	Lag      *Quantiles `json:"copy_to_message,omitempty"`
 	// Slots is the share of the time in queues in which the engine made steps and said that requests waited.
@@ -58,7 +58,7 @@ type EngineRow struct {
 	// throughout.
 	GPUExposed *uint64 `json:"gpu_exposed_ns,omitempty"`
 	GPUShared  *uint64 `json:"gpu_shared_ns,omitempty"`
-	StepsCut   int     `json:"steps_cut_at_copies,omitempty"` // of those steps, by when the GPU had copied their tokens out
+	StepsCut   int     `json:"steps_cut_at_copies,omitempty"` // of them, where the GPU had copied their tokens out
 }
 
 // queued is for how long a request waited in the engine's queue, as far as that is known.

@@ -220,7 +220,8 @@ func TestWorkersShareTheGIL(t *testing.T) {
 	if four.Speedup > own.Speedup+0.01 || four.High > 1.55 || !strings.Contains(four.Limit, "GIL") {
 		t.Errorf("four times as many: %+v", four)
 	}
-	native, _ := handlers(recordtest.Native("deflate", "/lib/libz.so.1"), python).Together(cause.Remedy{Cause: cause.Worker})
+	zlib := recordtest.Native("deflate", "/lib/libz.so.1")
+	native, _ := handlers(zlib, python).Together(cause.Remedy{Cause: cause.Worker})
 	if native.Speedup < 3 || strings.Contains(native.Limit, "GIL") {
 		t.Errorf("threads in zlib: %+v", native)
 	}

@@ -61,7 +61,8 @@ func Present() bool { return len(cards(folder)) > 0 }
 func New(opts Options) *Source {
 	list := cards(cmp.Or(opts.Folder, folder))
 	s := &Source{
-		cards: list, compute: cmp.Or(opts.Compute, computeFolder), links: map[int]link{}, errs: make([]error, len(list)),
+		cards: list, compute: cmp.Or(opts.Compute, computeFolder),
+		links: map[int]link{}, errs: make([]error, len(list)),
 	}
 	isHIP := func(base string) bool { return strings.HasPrefix(base, "libamdhip64.so") }
 	s.worker = demand.New(demand.Options{Uses: isHIP, Start: s.start})

@@ -181,7 +181,8 @@ func TestForgetsEndedProcesses(t *testing.T) {
 		}
 		d.forget([]proc.User{living})
 		if _, known := d.places[living.ID()]; len(d.places) != 1 || !known || len(d.refused) != 0 {
-			t.Fatalf("in round %d, places of %d processes are known, and %d refusals", round, len(d.places), len(d.refused))
+			t.Fatalf("in round %d, places of %d processes are known, and %d refusals",
+				round, len(d.places), len(d.refused))
 		}
 	}
 }

@@ -27,15 +27,16 @@ const (
 // state returns what status and recordings call a phase.
 func (p phase) state() state {
 	return [phases]state{
-		phaseIdle: absent, phaseEntering: waiting, phaseForbidden: refused, phaseResting: dormant, phaseWatching: waiting,
-		phaseRecording: running,
-		phaseHindered:  refused, phaseHarmful: dormant, phaseLeaving: gone, phaseOver: gone,
+		phaseIdle: absent, phaseEntering: waiting, phaseForbidden: refused, phaseResting: dormant,
+		phaseWatching: waiting, phaseRecording: running, phaseHindered: refused,
+		phaseHarmful: dormant, phaseLeaving: gone, phaseOver: gone,
 	}[p]
 }
 
 // mayOpen reports whether an agent is there that may open windows, now or when its process was watched for longer.
 func (q *session) mayOpen() bool { return q.phase == phaseWatching || q.phase == phaseRecording }
 
+// String names a phase in the log.
 func (p phase) String() string {
 	return [phases]string{
 		"idle", "entering", "forbidden", "resting", "watching", "recording", "hindered", "harmful", "leaving", "over",
@@ -62,6 +63,7 @@ const (
 	happenings
 )
 
+// String says in the log what happened.
 func (h happening) String() string {
 	return [happenings]string{
 		"an agent is wanted", "it is forbidden", "it ended too often", "it has come", "it is watched",

@@ -127,7 +127,8 @@ func (s *Source) begin(p *proc.Process, image string) {
 	switch {
 	case s.opts.Inject == nil:
 	case len(s.sessions) > maxSessions:
-		s.step(q, isForbidden, fmt.Sprintf("more than %d processes use CUDA: watch fewer with this daemon", maxSessions))
+		s.step(q, isForbidden,
+			fmt.Sprintf("more than %d processes use CUDA: watch fewer with this daemon", maxSessions))
 	default:
 		s.attach(q)
 	}

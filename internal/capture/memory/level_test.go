@@ -16,7 +16,7 @@ func TestCostOfOtherLevels(t *testing.T) {
 		}
 		for l := level + 1; l < len(levels); l++ {
 			if r.At[l] >= r.At[l-1] && r.At[l] != 0 {
-				t.Errorf("at level %d, level %d would take %d ns, and the one above it %d", level, l, r.At[l], r.At[l-1])
+				t.Errorf("at level %d, level %d would take %d ns, the one above it %d", level, l, r.At[l], r.At[l-1])
 			}
 		}
 	}

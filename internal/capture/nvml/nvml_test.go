@@ -242,7 +242,10 @@ func TestXids(t *testing.T) {
 	}
 	got := s.Xids(0, clock.Monotonic())
 	want := []recording.Xid{
-		{TS: got[0].TS, GPU: 1, UUID: "GPU-0a1b", Bus: "0000:65:00", Code: 31, PID: 1234, Text: "name=python3, Ch 00000010. MMU Fault"},
+		{
+			TS: got[0].TS, GPU: 1, UUID: "GPU-0a1b", Bus: "0000:65:00", Code: 31, PID: 1234,
+			Text: "name=python3, Ch 00000010. MMU Fault",
+		},
 		{TS: got[1].TS, GPU: -1, Bus: "0000:66:00", Code: 79, Text: "GPU has fallen off the bus."},
 	}
 	if !slices.Equal(got, want) {

@@ -245,9 +245,9 @@ func (g *Governor) shed(w *watched, now uint64) {
 	g.change(s, g.lower(w, dearest), reason, now)
 }
 
-// lower returns the level that a source is reduced to: the next one, or beyond those at which it is known to take hardly
-// less or to be far too much as well, which one look each would leave. It is not turned off for what others take: they
-// may be reduced, too.
+// lower returns the level that a source is reduced to: the next one, or beyond those at which it is known to take
+// hardly less or to be far too much as well, which one look each would leave. It is not turned off for what others
+// take: they may be reduced, too.
 func (g *Governor) lower(w *watched, source int) int {
 	s, foreseen := g.sources[source], w.lower[source]
 	if foreseen == nil || foreseen[s.level] == 0 {

@@ -37,8 +37,8 @@ func appendRows(rows []event.Event, t *bpf.SchedThreadState, more unseen, to uin
 	row := event.Event{PID: t.Tgid, TID: t.Tid, Kind: event.OffCPU}
 	if t.ShortCount > 0 && t.ShortFrom < to {
 		sum := row
-		sum.TS, sum.Dur, sum.Func, sum.Flags = t.ShortFrom, sumEnd(t,
-			to)-t.ShortFrom, uint16(event.Short), event.Mark|event.Timed|event.Open
+		sum.TS, sum.Dur = t.ShortFrom, sumEnd(t, to)-t.ShortFrom
+		sum.Func, sum.Flags = uint16(event.Short), event.Mark|event.Timed|event.Open
 		for i := range t.Sums {
 			if one := &t.Sums[i]; one.Count > 0 {
 				sum.Ret, sum.Args = int32(one.What), [4]uint64{one.Blocked, one.Runnable, uint64(one.Count), one.File}

@@ -31,10 +31,11 @@ func describeSensors() sensorDescriptions {
 		ecc: d("gpu_ecc_uncorrected_errors_total",
 			"Memory errors that could not be corrected, since the driver was loaded."),
 		pcie: d("gpu_pcie_bytes_per_second",
-			"Bytes a second over PCIe: NVIDIA's driver counts for 20 ms of each second, AMD's all of it (an upper bound).",
+			"Bytes a second over PCIe: NVIDIA's driver counts for 20 ms of each second, AMD's all of it "+
+				"(an upper bound).",
 			"direction"),
 		nvlink: d("gpu_nvlink_bytes_per_second",
-			"Bytes a second over all NVLinks of the GPU, average of five seconds.", "direction"),
+			"Bytes a second over all NVLinks of the GPU, average of ten seconds.", "direction"),
 		xids: prometheus.NewDesc("inferscope_gpu_xid_errors_total",
 			"Errors of GPUs (Xid) in the kernel's log, since a program that uses a GPU was first watched.",
 			[]string{"gpu", "pci", "code"}, nil),

@@ -51,7 +51,7 @@ inferscope_gpu_clock_limited{gpu="2",reason="too hot (software)",uuid="GPU-c"} 0
 inferscope_gpu_ecc_uncorrected_errors_total{gpu="0",uuid="GPU-a"} 2
 inferscope_gpu_ecc_uncorrected_errors_total{gpu="1",uuid="GPU-b"} 0
 inferscope_gpu_ecc_uncorrected_errors_total{gpu="2",uuid="GPU-c"} 0
-# HELP inferscope_gpu_nvlink_bytes_per_second Bytes a second over all NVLinks of the GPU, average of five seconds.
+# HELP inferscope_gpu_nvlink_bytes_per_second Bytes a second over all NVLinks of the GPU, average of ten seconds.
 # TYPE inferscope_gpu_nvlink_bytes_per_second gauge
 inferscope_gpu_nvlink_bytes_per_second{direction="received",gpu="1",uuid="GPU-b"} 3e+09
 inferscope_gpu_nvlink_bytes_per_second{direction="sent",gpu="1",uuid="GPU-b"} 4e+09

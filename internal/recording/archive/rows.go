@@ -38,7 +38,7 @@ func kindOf(t reflect.Type) kind {
 	case reflect.String:
 		return stringKind
 	default:
-		panic(fmt.Sprintf("a column cannot be of type %v", t)) //nolint:forbidigo // of our own row types, never of input
+		panic(fmt.Sprintf("a column cannot be of type %v", t)) //nolint:forbidigo // of our own row types only
 	}
 }
 

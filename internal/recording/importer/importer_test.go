@@ -320,7 +320,8 @@ func TestNsysMemory(t *testing.T) {
 			"(5000,5100,0,1,7,11,42<<24,4096,1,0,2),(5200,5300,0,1,7,12,42<<24,4096,2,2,1),"+
 			"(5400,5500,0,1,7,13,42<<24,4096,11,4,4),(5600,5700,0,1,7,14,42<<24,4096,1,1,2),"+
 			"(5800,5900,0,1,7,15,42<<24,4096,1,0,2),(6000,6100,0,1,7,16,42<<24,4096,1,0,2)",
-		"INSERT INTO StringIds VALUES (20,'cudaMemcpyAsync_v3020'),(21,'cudaMemcpy_v3020'),(22,'cudaGraphLaunch_v10000')",
+		"INSERT INTO StringIds VALUES (20,'cudaMemcpyAsync_v3020'),(21,'cudaMemcpy_v3020')",
+		"INSERT INTO StringIds VALUES (22,'cudaGraphLaunch_v10000')",
 		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (4900,4950,42<<24|43,11,21,0),"+
 			"(5150,5160,42<<24|43,12,20,0),(5950,5960,42<<24|43,16,22,0)",
 	)...))

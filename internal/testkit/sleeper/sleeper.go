@@ -28,7 +28,8 @@ func Mapping(t testing.TB, base string) *proc.Process {
 	t.Helper()
 	cc := needs.Tool(t, "cc")
 	library := filepath.Join(t.TempDir(), base)
-	if text, err := exec.CommandContext(t.Context(), cc, "-shared", "-o", library, "-x", "c", os.DevNull).CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), cc, "-shared", "-o", library, "-x", "c", os.DevNull)
+	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("make %s: %v\n%s", base, err, text)
 	}
 	p := start(t, "LD_PRELOAD="+library)

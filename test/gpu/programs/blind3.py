@@ -80,8 +80,8 @@ def bags_on_the_host(fixed):
 
 
 def inputs_of_a_graph(fixed):
-    """The 256 rows of a block table are copied to a graph's input from ordinary memory, one by one; fixed: at once, from
-    pinned memory."""
+    """The 256 rows of a block table are copied to a graph's input from ordinary memory, one by one; fixed: at once,
+    from pinned memory."""
     work, table = Work(8), torch.zeros(256, 4096, dtype=torch.int32, device=DEVICE)
     replay = graph_of(lambda: work()[0, 0] + table.sum())
     rows = [torch.ones(4096, dtype=torch.int32) for _ in range(256)]
