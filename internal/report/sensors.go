@@ -74,8 +74,8 @@ func addSensors(d *document.Document, m *Model) {
 	addTraffic(d, m.Sensors.GPUs)
 }
 
-// holderLines says what processes hold of GPUs whose framework's allocator is not known: the others are compared with
-// it.
+// holderLines reports what processes hold of GPUs. Those whose framework tells its memory are left out: the section on
+// memory compares the two.
 func holderLines(m *Model) (lines []string) {
 	if m.Sensors == nil {
 		return nil

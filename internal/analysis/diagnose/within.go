@@ -7,8 +7,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// wholes are stretches of time of which each belongs to one step of the program, so that what comes back within one is
-// a part of a step: a layer, or a kernel of it. Other tools' traces have them.
+// wholes are intervals that each lie within one step of the program: what repeats inside of one is a part of a step,
+// such as a layer or one of its kernels. Traces of other tools have them.
 type wholes struct {
 	steps timeline.Spans            // steps that the program named, too few for a latency
 	calls map[uint64]timeline.Spans // outermost calls of a torch.nn.Module, by threadKey
@@ -117,7 +117,7 @@ func (w *wholes) at(pid, tid uint32, ts uint64) uint64 {
 	return 0
 }
 
-// isPart reports whether most of what comes back does so within one whole.
+// isPart reports whether most repetitions lie within one of wholes.
 func (f *found) isPart(list []token) bool {
 	parts := 0
 	for i := 1; i < len(f.at); i++ {

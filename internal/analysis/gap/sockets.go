@@ -87,7 +87,7 @@ func (s *sockets) cause(e *event.Event, why threads.Reason) (cause.ID, Confidenc
 		return cause.NoWork, Seen
 	case role == recording.Connected:
 		return cause.Network, Seen
-	case why != threads.Socket && why != threads.Poll: // a pipe or an eventfd that a stranger wrote to
+	case why != threads.Socket && why != threads.Poll: // a pipe or an eventfd that another thread wrote to
 		if e.Flags&event.FromIRQ != 0 || e.Args[0] == 0 {
 			return cause.Unknown, Guessed
 		}

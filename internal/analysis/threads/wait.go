@@ -10,7 +10,7 @@ type Who struct {
 	PID, TID    uint32
 	Name        string // "" where it is not known
 	OtherThread bool   // no thread of the target
-	Own         bool   // another thread, which is InferScope's own: the daemon or one of its helpers
+	Own         bool   // OtherThread, and InferScope's own: of the daemon or one of its helpers
 	Interrupt   bool   // an interrupt or timer did it; PID and TID are who ran at the time, 0 for the idle task
 	Unknown     bool   // nobody was seen
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// metricsLayout is where a revision of gpu_metrics says why clocks are low (struct gpu_metrics_v* of the kernel's
-// kgd_pp_interface.h). Left out are revisions that say it in bits of one ASIC alone, or not at all.
+// metricsLayout tells where a revision of gpu_metrics has the reasons for low clocks (struct gpu_metrics_v* in the
+// kernel's kgd_pp_interface.h). Revisions without them, or with bits that differ by ASIC, are not read.
 type metricsLayout struct {
 	format, content byte
 	least           int // bytes
