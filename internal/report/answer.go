@@ -192,6 +192,9 @@ func latencyText(m *Model) string {
 		format.Span(it.P50), format.Span(it.P99), format.Span(it.Max),
 		format.Plural(it.Count, "iteration", "iterations"), format.Rate(it.PerSec),
 		format.CleanText(it.Source))
+	if it.Partial() {
+		s += fmt.Sprintf("; all of them within %s", format.Span(it.To-it.From))
+	}
 	for _, a := range it.Amounts {
 		s += fmt.Sprintf("; %s %s each on average, %s", format.Clean(a.Name), meanText(a.Mean), format.Rate(a.PerSec))
 	}
@@ -209,7 +212,7 @@ func latencyText(m *Model) string {
 			format.Span(t.P50),
 		)
 	}
-	if n := unasked(&m.Diagnosis); n >= minUnaskedShare && !it.Named {
+	if n := unasked(&m.Diagnosis); n >= minUnaskedShare && !it.Named && !it.Partial() {
 		s += fmt.Sprintf("; the time in which it waited for something to do is part of it (%s)", format.Percent(n))
 		if each, ok := perIteration(m); ok {
 			s += fmt.Sprintf(", without which it is %s on average", format.Span(uint64((1-n)*each)))

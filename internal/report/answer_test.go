@@ -216,7 +216,9 @@ func TestLatencySaysWhatItIsOf(t *testing.T) {
 		turn  *diagnose.Turn
 		named bool
 		parts []diagnose.Part
-		want  string // at the end
+		// outside is the share of the time in which nothing repeats.
+		outside float64
+		want    string // at the end
 	}{
 		{want: "2,000/s: period of cuStreamSynchronize"},
 		{
@@ -230,8 +232,10 @@ func TestLatencySaysWhatItIsOf(t *testing.T) {
 				"µs on average",
 		},
 		{parts: waits, named: true, want: "2,000/s: period of cuStreamSynchronize"},
+		{parts: waits, outside: 0.8, want: "period of cuStreamSynchronize; all of them within 200 ms"},
 	} {
 		m := &Model{}
+		it.Outside, it.To = c.outside, 200*ms
 		m.Diagnosis.Iterations, m.Diagnosis.Breakdown.Parts = &it, c.parts
 		it.Turn, it.Named = c.turn, c.named
 		if got := latencyText(m); !strings.HasSuffix(got, c.want) {

@@ -84,20 +84,14 @@ func partName(p *diagnose.Part) string {
 	return upper(format.Clean(p.Name))
 }
 
-// follow is by how much the iterations' time may differ from the time that passed, so that they count as
-// following each other without a break and a share of one is a share of the other: what CONTRACT allows
-// a breakdown to be off by.
-const follow = 0.10
-
 // perIteration returns the mean length of an iteration in ns, and whether a share of the time that was
 // broken down can be said to be the same share of an iteration.
 func perIteration(m *Model) (mean float64, ok bool) {
 	it := m.Diagnosis.Iterations
-	if it == nil || it.Count == 0 {
+	if !it.Tiles() {
 		return 0, false
 	}
-	covered := it.PerSec * float64(it.Mean) / 1e9
-	return float64(cmp.Or(it.Inside, it.Mean)), covered > 1-follow && covered < 1+follow
+	return float64(cmp.Or(it.Inside, it.Mean)), true
 }
 
 // partTable is the same time, idle time by its cause, and each GPU beside the whole.

@@ -91,11 +91,14 @@ type Iteration struct {
 	Count  uint64 `json:"count"`
 	Mean   uint64 `json:"mean_ns"`
 	// Inside is Mean of the iterations, and parts of them, in the time that is broken down: shares of that are of these.
-	Inside uint64  `json:"inside_mean_ns,omitempty"`
-	P50    uint64  `json:"p50_ns"`
-	P99    uint64  `json:"p99_ns"`
-	Max    uint64  `json:"max_ns"`
-	PerSec float64 `json:"per_second"`
+	Inside uint64 `json:"inside_mean_ns,omitempty"`
+	// Outside is the share of the time that is broken down in which nothing repeats: more than one iteration before the
+	// first or after the last.
+	Outside float64 `json:"outside_share,omitempty"`
+	P50     uint64  `json:"p50_ns"`
+	P99     uint64  `json:"p99_ns"`
+	Max     uint64  `json:"max_ns"`
+	PerSec  float64 `json:"per_second"` // from the first to the last
 	// Amounts are the tokens and batch sizes of iterations whose scopes have them.
 	Amounts []amount `json:"amounts,omitempty"`
 	// Turn is what iterations make together, where a pause parts some from the next; nil where none is seen.

@@ -19,7 +19,7 @@ func (a *analysis) evidence(d *Diagnosis, f *Finding, g *group, w facts) {
 	add := func(format string, args ...any) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
 	}
-	if d.Iterations.tiles() && f.Share > 0 && !g.id.Busy() && g.id != cause.StartEnd {
+	if d.Iterations.Tiles() && f.Share > 0 && !g.id.Busy() && g.id != cause.StartEnd {
 		add(
 			"About %s of each iteration, which takes %s on average (%s).",
 			format.Span(

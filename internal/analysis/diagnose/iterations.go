@@ -48,15 +48,19 @@ func (a *analysis) iterations() (it *Iteration, few string) {
 // other without a break.
 const follow = 0.1
 
-// tiles reports whether iterations follow each other without gaps, so that a share of the time is one of each
-// iteration: ranges can be of a part of the work, or of several threads at once.
-func (it *Iteration) tiles() bool {
-	if it == nil {
+// Tiles reports whether iterations follow each other without gaps for all of the time, so that a share of the time is
+// one of each iteration: ranges can be of a part of the work, or of several threads at once, and a server can have been
+// asked for something in a part of the time only.
+func (it *Iteration) Tiles() bool {
+	if it == nil || it.Count == 0 {
 		return false
 	}
 	of := it.PerSec * float64(it.Mean) / 1e9
-	return of > 1-follow && of < 1+follow
+	return of > 1-follow && of < 1+follow && !it.Partial()
 }
+
+// Partial reports whether nothing repeats in a considerable part of the time.
+func (it *Iteration) Partial() bool { return it.Outside > follow }
 
 // namedRanges holds the ranges of one name.
 type namedRanges struct {

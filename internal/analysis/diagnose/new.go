@@ -54,6 +54,7 @@ func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, b Beside, predict Predic
 	a.inStep = a.inSteps(d.Iterations)
 	if d.Iterations != nil {
 		d.Iterations.Inside = a.insideMean(d.Iterations)
+		d.Iterations.Outside = a.outside(d.Iterations)
 		if o := d.Observed; o != nil {
 			d.Iterations.Inside = uint64((1 - o.Share) * float64(d.Iterations.Inside))
 		}

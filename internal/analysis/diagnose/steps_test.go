@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -51,6 +52,36 @@ func TestCopiesNotRecorded(t *testing.T) {
 	it := s.diagnose().Iterations
 	if it == nil || it.Count != 299 || it.P50 != 3000*us {
 		t.Errorf("not 299 of 3 ms")
+	}
+}
+
+// TestAskedForAPart: iterations of the first quarter of a second are not what the rest of it is shared among.
+func TestAskedForAPart(t *testing.T) {
+	for _, c := range []struct {
+		steps   uint64
+		partial bool
+	}{{steps: 125, partial: true}, {steps: 490}} {
+		s := newScene(t)
+		s.kernel(1, 2)
+		s.kernel(990, 995)
+		for i := range c.steps {
+			at := i * 2000
+			do(s, "cuMemcpyHtoDAsync_v2", at, 1, 2, 3, 4)
+			do(s, "cuLaunchKernel", at+1100, 7)
+			do(s, "cuStreamSynchronize", at+1500, 4)
+		}
+		d := s.diagnose()
+		it := d.Iterations
+		if it.P50 != 2000*us || it.Partial() != c.partial || it.Tiles() == c.partial {
+			t.Fatalf("%d steps: P50 %d, outside %f", c.steps, it.P50, it.Outside)
+		}
+		for _, f := range d.Findings {
+			for _, e := range f.Evidence {
+				if c.partial && strings.Contains(e.Text, "of each iteration") {
+					t.Errorf("%d steps: %s", c.steps, e.Text)
+				}
+			}
+		}
 	}
 }
 

@@ -130,6 +130,22 @@ func (a *analysis) insideMean(it *Iteration) uint64 {
 	return uint64(float64(time) / count)
 }
 
+// outside returns the share of the time that is broken down in which nothing repeats. The iterations at its two ends are
+// cut off, and count as iterations.
+func (a *analysis) outside(it *Iteration) float64 {
+	known := a.w.Covered
+	if a.subject != aboutGPUs {
+		known = []timeline.Spans{{a.within}}
+	}
+	iterating := timeline.Spans{{From: it.From - min(it.From, it.Max), To: it.To + it.Max}}
+	var time, inside uint64
+	for _, spans := range known {
+		time += spans.Total()
+		inside += spans.Both(iterating).Total()
+	}
+	return share(time-inside, time)
+}
+
 // throughout keeps what windows say about a thread within what was recorded of it all the time: that it had no CPU for
 // most of one window is chance where it had none for half of the time as a whole.
 func (a *analysis) throughout(f *Finding, id cause.ID) {

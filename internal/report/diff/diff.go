@@ -112,12 +112,7 @@ func New(nameA, nameB string, a, b *recording.Recording) *Comparison {
 		Stacks:  []Change{},
 	}
 	c.latency(x, y)
-	if c.Latency == nil {
-		x.perIt, y.perIt = 1, 1
-		c.Scale = "share of the time"
-	} else {
-		c.Scale = "ns per iteration"
-	}
+	c.scale(x, y)
 	c.parts(x, y)
 	c.kernels(x, y)
 	c.stacks(x, y)
@@ -177,10 +172,26 @@ func (c *Comparison) latency(x, y *side) {
 	a, b := floats(i.Durations), floats(j.Durations)
 	l := change("iteration, median", quantile.Median(slices.Clone(a)), quantile.Median(slices.Clone(b)), rankSum(a, b))
 	c.Latency = &l
-	x.perIt, y.perIt = x.Mean, y.Mean
 	if len(a) < least || len(b) < least {
 		c.Notes = append(c.Notes, "too few iterations to tell a difference from noise: record for longer")
 	}
+}
+
+// What rows of parts, causes and kernels are in.
+const (
+	perIteration = "ns per iteration"
+	ofTime       = "share of the time"
+)
+
+// scale chooses what a share of the time is a share of: of an iteration, as in reports, where these fill the time.
+func (c *Comparison) scale(x, y *side) {
+	i, j := x.result.Diagnosis.Iterations, y.result.Diagnosis.Iterations
+	if c.Latency != nil && i.Tiles() && j.Tiles() {
+		c.Scale = perIteration
+		x.perIt, y.perIt = float64(cmp.Or(i.Inside, i.Mean)), float64(cmp.Or(j.Inside, j.Mean))
+		return
+	}
+	c.Scale, x.perIt, y.perIt = ofTime, 1, 1
 }
 
 // differ says how what is an iteration in one recording is another thing in the other; "" where it is the same. Threads
@@ -241,10 +252,10 @@ func (c *Comparison) parts(x, y *side) {
 // maxRows bounds the kernels and functions that are listed.
 const maxRows = 20
 
-// byChange sorts rows by how much they changed, and keeps the first ones.
+// byChange sorts rows by how much they changed, then by size, and keeps the first ones.
 func byChange(list []Change) []Change {
 	slices.SortStableFunc(list, func(x, y Change) int {
-		return cmp.Or(cmp.Compare(math.Abs(y.B-y.A), math.Abs(x.B-x.A)), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(cmp.Compare(math.Abs(y.B-y.A), math.Abs(x.B-x.A)), cmp.Compare(y.A, x.A), cmp.Compare(x.Name, y.Name))
 	})
 	return list[:min(len(list), maxRows)]
 }

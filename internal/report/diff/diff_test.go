@@ -70,6 +70,25 @@ func TestSlower(t *testing.T) {
 	}
 }
 
+// TestRangesOfAPart holds that shares of the time are not given as parts of ranges that take half of it.
+func TestRangesOfAPart(t *testing.T) {
+	a, b := spread(exporttest.Decode(100), -0.5, 1), spread(exporttest.Decode(100), -0.5, 2)
+	c := diff.New("a", "b", a, b)
+	if c.Latency == nil || c.Scale != "share of the time" || c.Parts[0].A > 1 {
+		t.Errorf("latency %+v, scale %q, %+v", c.Latency, c.Scale, c.Parts)
+	}
+	whole := diff.New("a", "b", exporttest.Decode(100), exporttest.Decode(100))
+	var text bytes.Buffer
+	if err := whole.Text(&text); err != nil || !strings.Contains(text.String(), "Where the time goes, per iteration") {
+		t.Errorf("%v: %s", err, text.String())
+	}
+	for i := range whole.Stacks[1:] {
+		if whole.Stacks[i].A < whole.Stacks[i+1].A {
+			t.Errorf("equal functions are not in the order of their size: %+v", whole.Stacks)
+		}
+	}
+}
+
 // TestOtherIterations holds that iterations of different kinds are not compared, and that the text says why.
 func TestOtherIterations(t *testing.T) {
 	other := exporttest.Decode(100)

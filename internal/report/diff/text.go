@@ -24,7 +24,7 @@ func (c *Comparison) Text(w io.Writer) error {
 		}
 	}
 	b.WriteString("\n" + c.sentence() + "\n")
-	inTime := c.Latency != nil
+	inTime := c.Scale == perIteration
 	why := "Why the GPU is idle"
 	if c.A.Verdict == string(diagnose.CPUOnly) && c.B.Verdict == c.A.Verdict {
 		why = "What takes the main thread's time"
@@ -39,6 +39,9 @@ func (c *Comparison) Text(w io.Writer) error {
 		{"Kernels", c.Kernels, inTime},
 		{"CPU samples by function", c.Stacks, false},
 	} {
+		if t.time {
+			t.title += ", per iteration"
+		}
 		table(&b, t.title, t.rows, t.time)
 	}
 	for _, n := range c.Notes {
