@@ -64,6 +64,7 @@ step check-web scripts/web.sh --check
 step python python3 python/tests/test_scope.py
 step python-gpu-checks python3 test/gpu/twins_test.py
 step python-gpu-steps python3 test/gpu/steps_test.py
+step python-gpu-pairs python3 test/gpu/pairs_test.py
 step gofumpt scripts/lint.sh gofumpt
 step vet scripts/lint.sh vet
 step shellcheck scripts/lint.sh shellcheck

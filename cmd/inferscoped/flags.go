@@ -104,7 +104,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 		"pin-level",
 		"",
 		"fix sources at levels, as samples=49,scheduling=off: to measure what is lost at a level "+
-			"(scripts/bench-levels.sh); ? lists them",
+			"(scripts/bench-levels.sh); ? lists them; without a budget, SIGUSR2 turns all sources off, and on again",
 	)
 	_ = set.MarkHidden("pin-level") // it is registered a line above
 	set.BoolVar(&f.discover, "discover", false,

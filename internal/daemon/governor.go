@@ -3,10 +3,14 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -133,6 +137,12 @@ func (g *governing) logChange(c overhead.Change) {
 // run adjusts the levels until ctx is done.
 func (g *governing) run(ctx context.Context) {
 	if g.governor == nil {
+		if len(g.pinned) > 0 {
+			signals := make(chan os.Signal, 1)
+			signal.Notify(signals, syscall.SIGUSR2)
+			defer signal.Stop(signals)
+			g.switchOn(ctx, signals)
+		}
 		return
 	}
 	for {
@@ -144,6 +154,42 @@ func (g *governing) run(ctx context.Context) {
 		case <-time.After(time.Duration(next - min(next, g.clock()))):
 		}
 	}
+}
+
+// switchOn turns every source off on a signal, and back on the next: test/gpu/server_cost.py compares the pace of a
+// program in turns shorter than an attachment. With fixed levels and no budget nobody else changes them.
+func (g *governing) switchOn(ctx context.Context, signals <-chan os.Signal) {
+	levels := make([]int, len(g.sources))
+	for i, s := range g.sources {
+		levels[i] = s.Level()
+	}
+	for on := true; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		on = !on
+		if err := g.turn(on, levels); err != nil {
+			g.log.Warn("a source was not switched", zap.Error(err))
+		}
+		g.log.Info("switched all sources", zap.Bool("on", on))
+	}
+}
+
+// turn brings every source to its level of levels, or to its last one, which is off.
+func (g *governing) turn(on bool, levels []int) error {
+	var errs []error
+	for i, s := range g.sources {
+		level := levels[i]
+		if !on {
+			level = len(s.Levels()) - 1
+		}
+		if err := s.SetLevel(level); err != nil {
+			errs = append(errs, fmt.Errorf("switch %s: %w", s.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // present returns the running targets.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,6 +55,22 @@ func (s *levelSource) Runs(uint32) overhead.Runs {
 		return overhead.Runs{}
 	}
 	return overhead.Runs{NS: s.ns()}
+}
+
+// TestSwitchesOnSignal: with a fixed level and no budget, one signal turns all sources off, the next back to where they
+// were.
+func TestSwitchesOnSignal(t *testing.T) {
+	w := newWorld(t)
+	pinned := &levelSource{fakeSource: fakeSource{name: "requests"}}
+	free := &levelSource{fakeSource: fakeSource{name: "scheduling"}}
+	w.parts.Sources = append(w.parts.Sources, pinned, free)
+	d, _ := w.start(Options{Overhead: Overhead{Pin: "requests=aggregated"}}, process(1, 0, second))
+	signals := make(chan os.Signal)
+	go d.governing.switchOn(t.Context(), signals)
+	for _, want := range [][2]int{{2, 2}, {1, 0}, {2, 2}} {
+		signals <- syscall.SIGUSR2
+		until(func() bool { return pinned.Level() == want[0] && free.Level() == want[1] })
+	}
 }
 
 // TestGovernorReducesAndReports: a source that by its own account takes a fifth of the target's time is reduced, and

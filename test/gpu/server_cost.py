@@ -1,49 +1,46 @@
-"""What watching costs servers and loops as people run them: time per step with the daemon on and off in the same
-process, ABBA.
+"""What watching costs servers and loops as people run them, on a host that others disturb.
 
-Usage: server_cost.py --bin BIN_DIR [--only NAME,...] [--llama-server PATH --model FILE.gguf] [--vllm DIR] [--rounds N]
-                      [--seconds S] [--settle S] [--limit SECONDS] [--out DIR] [--flags "..."] [--anywhere] [--beside]
-Root. Programs: servers/programs.py; where --llama-server names one, llama.cpp's server with and without CUDA graphs
-(llama-graphs-N, llama-eager-N) under N = 1, 8 and 16 streams; where --vllm names a folder with vLLM's packages, vLLM
-(vllm-N) under 1 and 16. Each round is off, on, on, off, S seconds each; an "on" begins --settle seconds after the
-daemon says that it is ready. Each program gets an equal share of what is left of --limit, and as many rounds as fit, N
-at most. The table gives the added time per step with its 95% interval over rounds - the mean, and "usual", which one
-disturbed slice does not move -, what stays after the last detach against the first "off", the longest step off, on, and
-from a start of the daemon to its end, and the daemon's own figure. Before the first round a
-program runs until its steps no longer get faster; "warm" says how long that took and how much slower its first second
-was: that is the program's own, no daemon has been there. "first 2 s" is what the steps of the first two seconds after
-the daemon is ready take longer than those of the slice before it. "a window takes" is what GPU windows took of the
-program's time, by its steps around them. "between + in windows" are the two parts of the cost: the usual step (the mean
-of the middle nine tenths, so that one late step of a noisy host does not count) outside of windows against that of the
-slices without the daemon, and the share of the slice that its windows took. The goals: at most 2% added (the usual
-figure), and no pause more than 10 ms longer than the longest without the daemon; "unclear" is a figure whose interval
-holds the goal. After each attachment the target is asked for more steps. A program that dies is printed with its
-signal, the fault's address and module, and its last output, and counted.
+Usage: server_cost.py --bin BIN_DIR [--only NAME,...] [--llama-server PATH --model FILE.gguf] [--vllm DIR]
+                      [--limit SECONDS] [--pairs N] [--slice S] [--long S] [--seed N] [--out DIR] [--flags "..."]
+Root. Programs: servers/programs.py; where --llama-server names one, llama.cpp's server (llama-graphs-N, llama-eager-N:
+with and without CUDA graphs, N streams); where --vllm names a folder with vLLM's packages, vLLM (vllm-N). Each gets an
+equal share of what is left of --limit.
 
-A server's step is the time between two tokens of one answer: the time between two requests is the load generator's. The
-program runs on one half of the CPUs and what drives it on the other, unless --anywhere is given; the daemon may run on
-all of them. With --beside, the same program runs a second time, on the second GPU and a quarter of the CPUs, and
-nobody watches it: steps are held against its steps of the same time, which what slows the whole host changes alike.
+First the daemon watches as it does by default, for --long seconds: "in windows" is the share of the program's time that
+GPU windows take, by its steps around each, at the rate of the second half. Then it is attached anew a few times, with
+the levels that it had chosen fixed and no windows, and turns its sources off and on in slices of --slice seconds
+(SIGUSR2): "between windows" is how much longer a step takes with them on. Pairs of slices lie next to each other in
+time, the seed decides which comes first, and the middle of all pairs is given with the 95% interval of signed ranks
+(pairs.py), so that neighbours on the host widen the interval but do not move it. "total" is the sum of both, and is
+held against the goal of 2%; "unclear": the interval holds the goal. "CPU a step" is the same comparison by the CPU time of
+the program and its children, which does not count while a neighbour has the CPU. "quiet pairs" leaves out those with a
+slice in which others took more than 1% of the CPU time that the program's CPUs wanted (steal in /proc/stat); the rule
+is not chosen after looking. "all off" is the pace with the sources off against that without a daemon, next to each
+other: it is no part of the total, since few attachments tell it. "attach" and "detach" are what these take of the
+program's time, once. No step is to take over 10 ms longer than the longest one without the daemon ("pause").
+
+A server's steps are the tokens of all its streams. Their answers are short, and end one after the other: with 16 that
+end together the context, and so the pace, would go up and down by itself. The program runs on one half of the CPUs, its
+clients on the other, the daemon on all of them. A program that dies is printed with its signal, the fault's address and
+module, and its last output, and counted.
 """
 
 import argparse
+import glob
 import http.client
 import json
-import math
 import os
-import re
+import random
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import typing
-
-import numpy
 
 import common
 import engines
+import pairs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "servers"))
@@ -54,99 +51,62 @@ from progress import Reader  # noqa: E402
 SESSION = {"process_group": None, "start_new_session": True}
 MOST_ADDED, MOST_PAUSE_MS = 0.02, 10  # the goals
 WARM = 20  # seconds that a program may take to get fast
-AROUND = 900e6  # ns before and after a window whose steps it is compared with
-AFTERMATH = 5e6  # ns after a window in which it is still felt
-FIRST = 2  # seconds after the daemon is ready that are looked at by themselves
-
-
-def middle(gaps):
-    """Mean of the middle nine tenths."""
-    low, high = numpy.quantile(gaps, (0.05, 0.95))
-    return float(gaps[(gaps >= low) & (gaps <= high)].mean())
-
-
-def usual(values):
-    """Hodges-Lehmann estimate of the middle of values, and its 95% interval by Wilcoxon's signed ranks (normal
-    approximation, six values or more).
-
-    A neighbour on the host that slows one slice by half moves the mean and hardly this.
-    """
-    n = len(values)
-    walsh = sorted((values[i] + values[j]) / 2 for i in range(n) for j in range(i, n))
-    if n < 6:
-        return statistics.median(walsh), -math.inf, math.inf
-    cut = int(n * (n + 1) / 4 - 1.96 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24))
-    cut = max(cut, 0)
-    return statistics.median(walsh), walsh[cut], walsh[-1 - cut]
+AROUND = 900_000_000  # ns before and after a window whose steps it is compared with
+AFTERMATH = 5_000_000  # ns after a window in which it is still felt
+SETTLE = {True: 0.4, False: 0.25}  # seconds after the sources were switched on or off: an answer takes as long
+ATTACHED, DETACHED = 2.0, 2.5  # seconds after the daemon is ready, and after it has gone; its agents end within 2
+LEVELS = 4  # attachments over which the pairs are spread
 
 
 class Died(Exception):
     pass
 
 
-class Slice(typing.NamedTuple):
-    """Steps from begin to end (time.monotonic_ns): their mean and longest time, ns."""
-
-    begin: int
-    end: int
-    mean: float
-    longest: float
-
-
 def over(window):
     """When a window is over and no longer felt, ns."""
-    steps = sum(window[k] for k in ("disable", "flush", "leave", "finalize"))
-    return window["off_ns"] + steps + AFTERMATH
+    return window["off_ns"] + sum(window[k] for k in ("disable", "flush", "leave", "finalize")) + AFTERMATH
 
 
 class Program:
     """A measured program, and the load that drives it."""
 
-    def __init__(self, name, args, port, cpus, **env):
-        self.name, self.port, self.env = name, port, env
+    def __init__(self, name, args, port):
+        self.name, self.port, self.cpus = name, port, args.cpus
         self.dir = tempfile.mkdtemp(prefix="server-cost-")
-        self.streams = []  # clients that are asking
-        self.beside, self.reference = None, 0.0  # another one, which nobody watches, and its usual step, ns
+        self.streams, self.steps = [], None
         self.steps_path, self.log_path = f"{self.dir}/steps", f"{self.dir}/log"
         self.server = name.startswith(("llama", "vllm"))
         self.clients = int(name.rsplit("-", 1)[1]) if self.server else 4 if name == "aio" else 0
-        self.answering = self.clients if self.server else 1  # steps that are under way at a time
-        taskset = ["taskset", "-c", cpus] if cpus else []
         with open(self.log_path, "w") as log:
-            self.process = self._start(args, taskset, log)
+            self.process = self._start(args, log)
 
     def await_steps(self):
         if self.server:
             self._wait(self._healthy, "the server to load its model")
         else:
             self._wait(lambda: "ready" in open(self.log_path).read(), "the program to be warm")
-        self.streams = [load.Stream(self.name.split("-")[0], self.port, i) for i in range(self.clients)]
-        self.steps = None if self.server else Reader(self.steps_path)
-        self._wait(lambda: self._count() > 20, "the first steps")
+            self.steps = Reader(self.steps_path)
+        kind = self.name.split("-")[0]
+        self.streams = [load.Stream(kind, self.port, i, (i + 1) / self.clients) for i in range(self.clients)]
+        self._wait(lambda: len(self.times(0, time.monotonic_ns())) > 20, "the first steps")
 
-    def _start(self, args, taskset, log):
+    def _start(self, args, log):
         env = dict(os.environ)
         if self.name.startswith("vllm"):
-            env = engines.environment(args.vllm)
+            env = engines.environment(args.vllm) | {"PYTHONFAULTHANDLER": "1"}
             engines.write_model(self.dir, 8, 1024)
-            env["PYTHONFAULTHANDLER"] = "1"
             command = engines.vllm(self.dir, self.port, ["m"], 16)
         elif self.name.startswith("llama"):
             if "eager" in self.name:
                 env["GGML_CUDA_DISABLE_GRAPHS"] = "1"
             command = [
                 args.llama_server, "-m", args.model, "-ngl", "99", "-np", str(self.clients), "-c",
-                str(2048 * self.clients),
-                "--port", str(self.port), "--host", "127.0.0.1", "--no-webui",
+                str(2048 * self.clients), "--port", str(self.port), "--host", "127.0.0.1", "--no-webui",
             ]
         else:
             command = [sys.executable, f"{HERE}/servers/programs.py", self.name, self.steps_path, str(self.port)]
-        return common.start(
-            [*taskset, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env | self.env, **SESSION
-        )
-
-    def _count(self):
-        return self.steps.count() if self.steps else sum(s.count() for s in self.streams)
+        taskset = ["taskset", "-c", ",".join(map(str, self.cpus))]
+        return common.start([*taskset, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, **SESSION)
 
     def _wait(self, condition, what, timeout=240):
         until = time.monotonic() + timeout
@@ -173,71 +133,65 @@ class Program:
         except OSError:
             return False
 
-    def _gaps(self, begin, end):
-        """Times between steps that began and ended in [begin, end), ns; of servers between the tokens of one answer."""
+    def times(self, begin, end):
+        """Sorted times of the steps that ended in [begin, end), ns."""
         if self.steps:
-            return numpy.diff(self.steps.between(begin, end))
-        return numpy.concatenate([s.gaps(begin, end) for s in self.streams])
+            return self.steps.between(begin, end).tolist()
+        return sorted(t for s in self.streams for t in s.between(begin, end))
 
-    def measure(self, seconds):
-        """The steps of the next seconds."""
-        begin = time.monotonic_ns()
-        time.sleep(seconds)
-        self.alive()
-        end = time.monotonic_ns()
-        gaps = self._gaps(begin, end)
-        if len(gaps) < 10:
-            raise Died(f"{self.name}: {len(gaps)} steps in {seconds} s")
-        return Slice(begin, end, float(gaps.mean()) * self._scale(begin, end), float(gaps.max()))
+    def longest(self, begin, end):
+        """The longest step in [begin, end), ns; of servers between two tokens of one answer."""
+        if self.steps:
+            times = self.steps.between(begin, end)
+            return max((times[1:] - times[:-1]).tolist(), default=0)
+        return max((g for s in self.streams for g in s.gaps(begin, end)), default=0)
 
-    def _scale(self, begin, end):
-        """How fast the other one was in a stretch of time, against its first one; 1 where there is none."""
-        if not self.beside:
-            return 1.0
-        self.beside.alive()
-        gaps = self.beside._gaps(begin, end)
-        if len(gaps) < 10:
-            raise Died(f"{self.name}: {len(gaps)} steps of the one beside it")
-        step = middle(gaps)
-        self.reference = self.reference or step
-        return self.reference / step
+    def cpu(self):
+        """CPU seconds of the program and its children so far."""
+        ticks = 0
+        for path in glob.glob("/proc/[0-9]*/stat"):
+            try:
+                stat = open(path).read().rsplit(")", 1)[1].split()
+            except OSError:  # it ended meanwhile
+                continue
+            if int(stat[3]) == self.process.pid:  # its session
+                ticks += int(stat[11]) + int(stat[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
-    def between_windows(self, part, windows):
-        """The usual step, ns, of a slice outside of windows."""
-        gaps, begin = [], part.begin
-        for w in sorted(windows, key=lambda w: w["began_ns"]):
-            if w["began_ns"] < part.end and over(w) > begin:
-                gaps.append(self._gaps(begin, w["began_ns"]))
-                begin = over(w)
-        gaps.append(self._gaps(begin, part.end))
-        steps = numpy.concatenate(gaps)
-        if len(steps) < 10:
-            raise Died(f"{self.name}: {len(steps)} steps outside of windows")
-        return middle(steps) * self._scale(part.begin, part.end)
+    def stolen(self):
+        """Ticks that the program's CPUs wanted so far, and of these what others took."""
+        wanted = taken = 0
+        for line in open("/proc/stat"):
+            name, *ticks = line.split()
+            if name[:3] == "cpu" and name[3:] and int(name[3:]) in self.cpus:
+                user, nice, system, _, _, irq, softirq, steal = map(int, ticks[:8])
+                wanted, taken = wanted + user + nice + system + irq + softirq + steal, taken + steal
+        return wanted, taken
 
     def settle(self):
-        """Runs until the steps of a second are no more than 10% faster than those of any of the two before, for WARM
-        seconds at most. Returns seconds, and how many times as long a step of the first took as one of the last."""
-        means = []
-        while len(means) < WARM and (len(means) < 3 or means[-1] < 0.9 * max(means[-3:])):
-            means.append(self.measure(1).mean)
-        return len(means), means[0] / means[-1]
+        """Runs until the last second is no more than 10% faster than any of the four before, for WARM seconds at
+        most."""
+        paces = []
+        while len(paces) < WARM and (len(paces) < 5 or paces[-1] > 1.1 * min(paces[-5:])):
+            paces.append(self.measure(1).pace)
+
+    def measure(self, seconds):
+        return Slice(self, seconds)
 
     def lost(self, window):
-        """What a window took of the program's time, ns: its length, less what its steps take in the second before and
+        """What a window took of the program's time, ns: its length less what its steps take in the second before and
         after; None where there are too few."""
-        begin = window["began_ns"]
-        end = over(window)
-        inside = self._gaps(begin, end)
-        around = numpy.concatenate(
-            [self._gaps(begin - AROUND, begin - AFTERMATH), self._gaps(end + AFTERMATH, end + AROUND)]
-        )
-        return end - begin - len(inside) * float(around.mean()) / self.answering if len(around) >= 20 else None
+        begin, end = window["began_ns"], over(window)
+        around = (begin - AROUND, begin - AFTERMATH), (end + AFTERMATH, end + AROUND)
+        steps = sum(len(self.times(*a)) for a in around)
+        if steps < 20:
+            return None
+        each = sum(b - a for a, b in around) / steps
+        return end - begin - len(self.times(begin, end)) * each
 
-    def longest_since(self, begin):
-        """The longest ns of a step since a time."""
-        gaps = self._gaps(begin, time.monotonic_ns())
-        return float(gaps.max()) if len(gaps) else 0.0
+    def took(self, begin, end, pace):
+        """What a stretch of time took of a program that has a pace otherwise, ns."""
+        return end - begin - len(self.times(begin, end)) / pace * 1e9
 
     def stop(self):
         for s in self.streams:
@@ -245,33 +199,67 @@ class Program:
         common.end_group(self.process)
 
 
+def pressure():
+    """us for which something waited for a CPU so far (/proc/pressure/cpu)."""
+    try:
+        return int(open("/proc/pressure/cpu").readline().rsplit("=", 1)[1])
+    except OSError:
+        return 0
+
+
+class Slice:
+    """The next seconds of a program: its pace, CPU time a step, and what others took."""
+
+    def __init__(self, program, seconds):
+        cpu, (wanted, taken), waited, self.begin = program.cpu(), program.stolen(), pressure(), time.monotonic_ns()
+        time.sleep(seconds)
+        program.alive()
+        self.end = time.monotonic_ns()
+        cpu, waited, stolen = program.cpu() - cpu, pressure() - waited, program.stolen()
+        times = program.times(self.begin, self.end)
+        steps = max(1, len(times))  # a host can stand still for a slice
+        self.mean, self.cpu = steps / (self.end - self.begin) * 1e9, cpu / steps
+        self.pace = max(1.0, pairs.pace(pairs.bins(times, self.begin, self.end)))
+        self.steal = (stolen[1] - taken) / max(1, stolen[0] - wanted)
+        self.waited = waited * 1e3 / (self.end - self.begin)
+        self.longest = program.longest(self.begin, self.end)
+
+
 class Watch:
     """The daemon on a program, from its start to its end."""
 
-    def __init__(self, args, pid, log):
+    def __init__(self, args, pid, log, *flags):
         self.socket = f"/tmp/server-cost-{os.getpid()}.sock"
         self.log_path, self.args = log, args
-        mark, until = os.path.getsize(log) if os.path.exists(log) else 0, time.monotonic() + 60
+        self.mark = os.path.getsize(log) if os.path.exists(log) else 0
+        self.began = time.monotonic_ns()
         with open(log, "a") as out:
             self.process = common.start(
                 [
-                    *args.free, f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket,
-                    *args.flags.split(),
+                    "taskset", "-c", args.all_cpus, f"{args.bin}/inferscoped", "--pid", str(pid), "--socket",
+                    self.socket, *args.flags.split(), *flags,
                 ],
                 stdout=out,
                 stderr=out,
             )
-        while b"ready" not in open(log, "rb").read()[mark:]:
+        self._await(b"ready")
+
+    def _await(self, text, times=1):
+        until = time.monotonic() + 60
+        while open(self.log_path, "rb").read()[self.mark :].count(text) < times:
             if self.process.poll() is not None or time.monotonic() > until:
-                raise Died(f"the daemon did not come up: {open(log).read()[-800:]}")
-            time.sleep(0.02)
+                raise Died(f"the daemon did not say {text.decode()}: {common.tail(self.log_path)}")
+            time.sleep(0.005)
+
+    def switch(self, times):
+        """Turns all sources off, or on again; times: how often that was asked for."""
+        self.process.send_signal(signal.SIGUSR2)
+        self._await(b"switched all sources", times)
 
     def status(self):
         out = subprocess.run(
             [f"{self.args.bin}/inferscope", "status", "--socket", self.socket, "--json"],
-            capture_output=True,
-            text=True,
-            timeout=30,
+            capture_output=True, text=True, timeout=30,
         )
         try:
             return json.loads(out.stdout)
@@ -279,7 +267,6 @@ class Watch:
             return {}
 
     def stop(self):
-        began = time.monotonic()
         self.process.terminate()
         try:
             code = self.process.wait(timeout=30)
@@ -287,141 +274,169 @@ class Watch:
             self.process.kill()
             raise Died("the daemon did not stop within 30 s") from None
         if code:
-            raise Died(f"the daemon ended with {code}: {open(self.log_path).read()[-800:]}")
-        return time.monotonic() - began
-
-
-def own_figure(status):
-    """What the daemon says that watching costs, and the levels that it chose, as text."""
-    for o in status.get("overhead") or []:
-        total = o["total"]
-        levels = [f"{q['name']}={q['level']}" for q in o["sources"] if q.get("index")]
-        share = f"{total['share'] * 100:.2f}% ({total['low'] * 100:.2f} to {total['high'] * 100:.2f}, {total['basis']}"
-        return f"{share}, {o.get('pairs', 0)} pairs) {', '.join(levels)}"
-    return "-"
+            raise Died(f"the daemon ended with {code}: {common.tail(self.log_path)}")
 
 
 class Measured:
-    """What is known of a program so far: added time of rounds, longest steps, and what the daemon says."""
+    """What is known of a program so far."""
 
-    def __init__(self, first, warm):
-        self.first, self.added, self.early, self.kept, self.own, self.warm = first, [], [], [], "-", warm
-        self.windows, self.kernels = [], [0, 0]  # ns that windows took; how many of windows and kernels
-        self.between, self.inside = [], []  # shares of time added between windows, by rounds, and in them, by slices
-        self.longest = {"off": 0.0, "on": 0.0, "whole": 0.0}
+    def __init__(self, program, args, log):
+        self.program, self.args, self.log = program, args, log
+        self.attached, self.alone, self.watched = 0, [], []  # attachments; longest steps without and with the daemon
+        self.attach, self.detach = [], []  # ns that they took
+        self.pairs, self.off, self.windows = [], [], []  # (off, on); sources off by no daemon; ns that windows took
+        self.rate, self.levels, self.says, self.kernels = 0.0, [], "-", 0.0
+        self.before = self.unwatched()
+
+    def unwatched(self):
+        part = self.program.measure(self.args.slice)
+        self.alone.append(part.longest)
+        return part
+
+    def attachment(self, act, *flags):
+        """Attaches the daemon, lets act do its part, and detaches it."""
+        program = self.program
+        watch = Watch(self.args, program.process.pid, self.log, *flags)
+        self.attached += 1
+        try:
+            time.sleep(ATTACHED)
+            ready = time.monotonic_ns()
+            self.attach.append(program.took(watch.began, ready, self.before.mean))
+            last = act(watch)
+            leaving = time.monotonic_ns()
+            watch.stop()
+        finally:
+            common.end_group(watch.process)
+        time.sleep(DETACHED)
+        left = time.monotonic_ns()
+        after = self.unwatched()
+        self.detach.append(program.took(leaving, left, after.mean))
+        self.watched.append(program.longest(watch.began, left))
+        if last:
+            self.off.append(after.pace / last.pace)
+        self.before = after
+
+    def by_default(self, watch):
+        """Looks at windows, and at the levels that the daemon chooses."""
+        began = time.monotonic_ns()
+        time.sleep(self.args.long)
+        self.program.alive()
+        status, middle, now = watch.status(), began + self.args.long * 5e8, time.monotonic_ns()
+        windows = [w for a in status.get("agents") or [] for w in a.get("window_steps") or []]
+        lost = [self.program.lost(w) for w in windows if over(w) + AROUND < now]
+        self.windows = [ns for ns in lost if ns is not None]
+        self.rate = sum(w["began_ns"] >= middle for w in windows) * 1e9 / (now - middle)
+        agents = [a for a in status.get("agents") or [] if a["windows"]]
+        self.kernels = sum(a["kernels"] for a in agents) / max(1, sum(a["windows"] for a in agents))
+        for o in status.get("overhead") or []:
+            total, self.levels = o["total"], [(q["name"], q["level"].split(",")[0]) for q in o["sources"]]
+            reduced = "".join(f", {q['name']}={q['level']}" for q in o["sources"] if q.get("index"))
+            share = " to ".join(f"{total[k] * 100:.2f}" for k in ("low", "high"))
+            self.says = f"{total['share'] * 100:.2f}% ({share}, {total['basis']}, {o.get('pairs', 0)} pairs){reduced}"
+
+    def fixed(self):
+        """The flags that fix the levels which the daemon has chosen, without windows."""
+        levels = [(name, "off" if name == "gpu windows" else level) for name, level in self.levels]
+        return ("--overhead-budget", "0", "--pin-level", ",".join(f"{n}={v}" for n, v in levels))
+
+    def turns(self, order, until):
+        """Pairs of slices with the sources off and on, in order, until a time."""
+
+        def act(watch):
+            on, times, found, last = True, 0, 0, None
+            for pair in order:
+                if time.monotonic() > until and found:
+                    break
+                parts = {}
+                for want in pair:
+                    if on != want:
+                        times += 1
+                        watch.switch(times)
+                        on = want
+                        time.sleep(SETTLE[on])
+                    parts[on] = self.program.measure(self.args.slice)
+                if not found:
+                    self.off.append(self.before.pace / parts[False].pace)
+                found, last = found + 1, parts[False]
+                self.pairs.append((parts[False], parts[True]))
+            return last
+
+        return act
 
     def figures(self):
-        mean, half = common.interval(self.added)
-        middle, low, high = usual(self.added)
-        pause = (max(self.longest["on"], self.longest["whole"]) - self.longest["off"]) / 1e6
-        if math.isinf(low):  # too few rounds for signed ranks
-            low, high = mean - half, mean + half
+        paces = [off.pace / on.pace for off, on in self.pairs]
+        cpu = [on.cpu / off.cpu for off, on in self.pairs if off.cpu and on.cpu]
+        slices = [s for p in self.pairs for s in p]
+        quiet = [v for v, p in zip(paces, self.pairs) if max(s.steal for s in p) <= pairs.DISTURBED]
+        between, window = pairs.added(paces), pairs.usual(self.windows)
+        inside = tuple(v * self.rate / 1e9 for v in window) if self.windows else (0.0, 0.0, 0.0)
+        middle, low, high = pairs.together(between, inside)
+        pause = (max(self.watched) - max(self.alone)) / 1e6
         return {
-            "step ms": f"{self.first / 1e6:.3f}",
-            "added %": f"{mean * 100:+.2f} +- {half * 100:.2f}",
-            "usual %": f"{middle * 100:+.2f} ({low * 100:+.2f} to {high * 100:+.2f})",
-            "at most 2%": "yes" if high <= MOST_ADDED else "NO" if low > MOST_ADDED else
-                          f"unclear, {'yes' if middle <= MOST_ADDED else 'NO'}",
-            "longest off/on/whole ms": "/".join(f"{self.longest[k] / 1e6:.1f}" for k in ("off", "on", "whole")),
-            "first 2 s %": f"{statistics.median(self.early) * 100:+.2f} (at most {max(self.early) * 100:+.2f})",
-            "warm": f"{self.warm[0]} s, {self.warm[1]:.1f} times",
+            "steps/s": f"{self.before.pace:.0f}",
+            "total %": percent(middle, low, high),
+            "at most 2%": pairs.verdict(low, middle, high, MOST_ADDED),
+            "between windows %": f"{percent(*between)}, {len(paces)} pairs, scatter {pairs.scatter(paces) * 100:.1f}",
+            "in windows %": percent(*inside),
+            "CPU a step %": percent(*pairs.added(cpu)),
+            "quiet pairs %": f"{percent(*pairs.added(quiet))}, {len(quiet)} pairs",
+            "steal / pressure %": " / ".join(
+                f"{statistics.median(v) * 100:.1f} (at most {max(v) * 100:.1f})"
+                for v in ([s.steal for s in slices], [s.waited for s in slices])
+            ),
+            "all off %": percent(*pairs.added(self.off)),
+            "a window ms": f"{milliseconds(window)}, {len(self.windows)} windows of {self.kernels:.0f} kernels, "
+                           f"every {1 / self.rate if self.rate else 0:.1f} s",
+            "attach / detach ms": " / ".join(
+                f"{statistics.median(v) / 1e6:.0f} ({min(v) / 1e6:.0f} to {max(v) / 1e6:.0f})"
+                for v in (self.attach, self.detach)
+            ),
+            "longest alone / watched ms": f"{max(self.alone) / 1e6:.1f} / {max(self.watched) / 1e6:.1f}",
             "pause": f"{pause:+.1f} ms {'ok' if pause <= MOST_PAUSE_MS else 'TOO LONG'}",
-            "between + in windows %": self._parts(),
-            "a window takes ms": self._window(),
-            "stays %": f"{statistics.fmean(self.kept) * 100:+.2f}",
-            "daemon says": self.own,
-            "rounds": " ".join(f"{a * 100:+.1f}" for a in self.added),
+            "daemon says": self.says,
+            "pairs": " ".join(f"{(v - 1) * 100:+.1f}" for v in paces),
         }
 
-    def _parts(self):
-        between, half = common.interval(self.between)
-        inside, of_inside = common.interval(self.inside)
-        return f"{between * 100:+.2f} +- {half * 100:.2f}, {inside * 100:+.2f} +- {of_inside * 100:.2f}"
 
-    def _window(self):
-        if not self.windows:
-            return "-"
-        mean, half = common.interval(self.windows)
-        kernels = self.kernels[1] / max(1, self.kernels[0])
-        return f"{mean / 1e6:.0f} +- {half / 1e6:.0f} ({len(self.windows)} windows, {kernels:.0f} kernels each)"
+def percent(middle, low, high):
+    return f"{middle * 100:+.2f} ({low * 100:+.2f} to {high * 100:+.2f})"
+
+
+def milliseconds(figure):
+    middle, low, high = (v / 1e6 for v in figure)
+    return f"{middle:.0f} ({low:.0f} to {high:.0f})"
 
 
 def measure(name, args, port, until):
-    """Measures a program until a time (time.monotonic) at the latest. Returns attachments, deaths, figures."""
-    program, attached, seen = None, 0, None
-    log = f"{args.out}/server-cost-{name}.log"
+    """Measures a program until a time (time.monotonic). Returns attachments, deaths, figures."""
+    program = seen = None
+    died = {}
     try:
-        program = Program(name, args, port, args.cpus, **({"CUDA_VISIBLE_DEVICES": "0"} if args.beside else {}))
-        if args.beside:
-            program.beside = Program(name, args, port + 100, args.other_cpus, CUDA_VISIBLE_DEVICES="1")
-            program.beside.await_steps()
+        program = Program(name, args, port)
         program.await_steps()
-        warm = program.settle()
-        seen = Measured(program.measure(args.seconds).mean, warm)
-        took = 4 * args.seconds + 2 * max(args.settle, FIRST) + 6
-        for n in range(args.rounds):
-            began = time.monotonic()
-            if n and began + took > until:
-                break
-            attached = measure_round(program, args, log, seen, attached)
-            took = time.monotonic() - began
-        return attached, 0, seen.figures()
+        program.settle()
+        seen = Measured(program, args, f"{args.out}/server-cost-{name}.log")
+        seen.attachment(seen.by_default)
+        order = pairs.order(args.pairs, args.seed)
+        for left in range(LEVELS, 0, -1):
+            now = time.monotonic()
+            done = len(seen.pairs)
+            some = order[done : done + (len(order) - done) // left]
+            if some and (now < until or not done):
+                flags = seen.fixed()
+                seen.attachment(seen.turns(some, now + (until - now) / left - ATTACHED - DETACHED - 2), *flags)
     except Died as e:
-        return attached, 1, (seen.figures() if seen and seen.added else {}) | {"died": str(e)}
+        died = {"died": str(e)}
     finally:
-        for p in (program, program and program.beside):
-            if p:
-                p.stop()
-
-
-def measure_round(program, args, log, seen, attached):
-    """Off, on, on, off. Returns the number of attachments so far."""
-    turn, before, usual_steps = {"off": [], "on": []}, seen.first, {"off": [], "on": []}
-    for what in ("off", "on", "on", "off"):
-        watch, began = None, time.monotonic_ns()
-        if what == "on":
-            watch = Watch(args, program.process.pid, log)
-            attached += 1
-        try:
-            if watch:
-                seen.early.append(program.measure(FIRST).mean / before - 1)
-            time.sleep(max(0, args.settle - FIRST) if watch else 0.5)
-            part = program.measure(args.seconds)
-        except BaseException:
-            if watch:
-                common.end_group(watch.process)
-            raise
-        turn[what].append(part.mean)
-        if what == "off":
-            before = part.mean
-        seen.longest[what] = max(seen.longest[what], part.longest)
-        windows = []
-        if watch:
-            status = watch.status()
-            seen.own = own_figure(status)
-            for agent in status.get("agents") or []:
-                windows += agent.get("window_steps") or []
-                seen.kernels = [seen.kernels[0] + agent["windows"], seen.kernels[1] + agent["kernels"]]
-            lost = [(w, program.lost(w)) for w in windows]
-            seen.windows += [ns for _, ns in lost if ns is not None]
-            took = sum(ns for w, ns in lost if ns is not None and part.begin <= w["began_ns"] < part.end)
-            seen.inside.append(took / (part.end - part.begin))
-        usual_steps[what].append(program.between_windows(part, windows))
-        if watch:
-            watch.stop()
-            time.sleep(0.2)
-            program.alive()
-            seen.longest["whole"] = max(seen.longest["whole"], program.longest_since(began))
-    # By rounds: what changes evenly in the course of off, on, on, off is in both sums.
-    seen.added.append(sum(turn["on"]) / sum(turn["off"]) - 1)
-    seen.between.append(sum(usual_steps["on"]) / sum(usual_steps["off"]) - 1)
-    seen.kept.append(turn["off"][1] / seen.first - 1)
-    return attached
+        if program:
+            program.stop()
+    figures = seen.figures() if seen and len(seen.pairs) > 1 else {}
+    return seen.attached if seen else 0, len(died), figures | died
 
 
 def print_table(rows):
     """One Markdown table of all programs."""
-    keys = [k for k in dict.fromkeys(k for r in rows for k in r) if k not in ("rounds", "died")]
+    keys = [k for k in dict.fromkeys(k for r in rows for k in r) if k not in ("pairs", "died")]
     print("\n| " + " | ".join(keys) + " |\n|" + "---|" * len(keys))
     for r in rows:
         print("| " + " | ".join(str(r.get(k, "died" if "died" in r else "-")) for k in keys) + " |")
@@ -434,34 +449,30 @@ def main():
     p.add_argument("--llama-server", default="")
     p.add_argument("--model", default="")
     p.add_argument("--vllm", default="")
-    p.add_argument("--rounds", type=int, default=8)
-    p.add_argument("--seconds", type=float, default=5)
-    p.add_argument("--settle", type=float, default=5)
     p.add_argument("--limit", type=float, default=520)
+    p.add_argument("--pairs", type=int, default=1000)
+    p.add_argument("--slice", type=float, default=0.5)
+    p.add_argument("--long", type=float, default=60)
+    p.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     p.add_argument("--out", default="build/gpu")
     p.add_argument("--flags", default="")
-    p.add_argument("--anywhere", action="store_true")
-    p.add_argument("--beside", action="store_true")
     args = p.parse_args()
+    print(f"seed {args.seed}", flush=True)
     cpus = sorted(os.sched_getaffinity(0))
-    args.cpus, args.other_cpus, args.free = "", "", []  # the daemon may run anywhere
-    if len(cpus) >= 8 and not args.anywhere:
-        args.cpus = args.other_cpus = ",".join(map(str, cpus[: len(cpus) // 2]))
-        if args.beside:
-            args.cpus = ",".join(map(str, cpus[: len(cpus) // 4]))
-            args.other_cpus = ",".join(map(str, cpus[len(cpus) // 4 : len(cpus) // 2]))
-        args.free = ["taskset", "-c", ",".join(map(str, cpus))]
+    args.all_cpus, args.cpus = ",".join(map(str, cpus)), cpus
+    if len(cpus) >= 8:
+        args.cpus = cpus[: len(cpus) // 2]
         os.sched_setaffinity(0, cpus[len(cpus) // 2 :])
     os.makedirs(args.out, exist_ok=True)
     names = [n for n in args.only.split(",") if n]
     if args.llama_server and not any(n.startswith("llama") for n in names):
-        names += [f"llama-{how}-{n}" for n in (1, 8, 16) for how in ("graphs", "eager")]
+        names += [f"llama-{how}-{n}" for n in (1, 16) for how in ("graphs", "eager")]
     if args.vllm and not any(n.startswith("vllm") for n in names):
         names += ["vllm-1", "vllm-16"]
     until, attached, deaths, rows = time.monotonic() + args.limit, 0, 0, []
     for i, name in enumerate(names):
         now = time.monotonic()
-        if now + 4 * args.seconds + 2 * args.settle + 20 > until:
+        if now + args.long + 40 > until:
             print(f"{name}: skipped, the time is over", flush=True)
             continue
         a, d, figures = measure(name, args, 18080 + i, now + (until - now) / (len(names) - i))
@@ -469,7 +480,7 @@ def main():
         rows.append({"program": name, **figures})
         print(f"{name}: " + ", ".join(f"{k} {v}" for k, v in figures.items()), flush=True)
         with open(f"{args.out}/server-cost.json", "w") as out:
-            json.dump(rows, out, indent=1)
+            json.dump({"seed": args.seed, "programs": rows}, out, indent=1)
     print_table(rows)
     print(f"attachments {attached}, deaths {deaths}")
     sys.exit(1 if deaths else 0)

@@ -9,16 +9,18 @@ import time
 
 import numpy
 
-MOST = 1 << 19  # tokens that a stream remembers
+MOST = 1 << 20  # tokens that a stream remembers
+ANSWER = 128  # tokens
 FORK = multiprocessing.get_context("fork")
 
 
 class Stream:
     """One client process: it asks again and again, and notes the time (ns) of each token; 0 stands before an answer."""
 
-    def __init__(self, server, port, number):
-        self.times, self.used = FORK.RawArray("Q", MOST), FORK.RawValue("Q", 0)
-        self.server, self.port, self.number = server, port, number
+    def __init__(self, server, port, number, first=1.0):
+        """first: how much of an answer the first one is, so that streams end one after the other."""
+        self.times, self.used = FORK.RawArray("q", MOST), FORK.RawValue("Q", 0)
+        self.server, self.port, self.number, self.part = server, port, number, first
         self.process = FORK.Process(target=self._ask_always, daemon=True)
         self.process.start()
 
@@ -27,10 +29,17 @@ class Stream:
 
     def gaps(self, begin, end):
         """Times between tokens of one answer in [begin, end), ns."""
-        times = numpy.frombuffer(self.times, dtype=numpy.uint64)[: self.used.value].astype(numpy.int64)
+        times = self._noted()
         inside = (times >= begin) & (times < end)
-        both = inside[1:] & inside[:-1]
-        return numpy.diff(times)[both]
+        return numpy.diff(times)[inside[1:] & inside[:-1]].tolist()
+
+    def between(self, begin, end):
+        """Times of the tokens in [begin, end), ns."""
+        times = self._noted()
+        return times[(times >= max(1, begin)) & (times < end)].tolist()
+
+    def _noted(self):
+        return numpy.frombuffer(self.times, dtype=numpy.int64)[: self.used.value]
 
     def stop(self):
         self.process.terminate()
@@ -61,18 +70,22 @@ class Stream:
 
     def _llama(self):
         body = {
-            "prompt": f"stream {self.number} ", "n_predict": 1500, "stream": True, "ignore_eos": True,
+            "prompt": f"stream {self.number} ", "n_predict": self._length(), "stream": True, "ignore_eos": True,
             "cache_prompt": False, "temperature": 1.0,
         }
         self._stream("POST", "/completion", body, lambda _: 1)
 
     def _vllm(self):
         body = {
-            "model": "m", "prompt": f"t{self.number + 10:04d} t0020 t0030", "max_tokens": 3000, "stream": True,
-            "ignore_eos": True, "temperature": 1.0,
+            "model": "m", "prompt": f"t{self.number + 10:04d} t0020 t0030", "max_tokens": self._length(),
+            "stream": True, "ignore_eos": True, "temperature": 1.0,
         }
         # A part carries several tokens, which are words, where this client is slow: their mean time stays right.
         self._stream("POST", "/v1/completions", body, lambda line: len(re.findall(rb"\bt\d{4}", line)))
 
     def _aio(self):
-        self._stream("GET", "/generate?n=256", None, lambda _: 1)
+        self._stream("GET", f"/generate?n={self._length()}", None, lambda _: 1)
+
+    def _length(self):
+        n, self.part = max(1, round(ANSWER * self.part)), 1.0
+        return n
