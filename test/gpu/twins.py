@@ -103,6 +103,18 @@ FIXES = {
     "optimizer-loop": ("--without", "launch-overhead", "--kernel", "*elementwise*=1e6"),
     "too-many-threads": ("--without", "no-cpu"),
     "piped-logits": ("--faster", "serialization=1e6"),  # neither process does it
+    "autocast-weights": ("--kernel", "*copy_kernel*=1e6"),  # what casts the weights
+    "gradient-norms": ("--without", "host-sync"),
+    "unpinned-batch": ("--without", "sync-copy"),
+    "lora-unmerged": ("--without", "*.adapted"),
+    "whole-chat": ("--faster", "*.encode_chat=30"),
+    "checkpoint": ("--overlap", "disk"),
+    "debug-fstring": ("--without", "*.__format__"),
+    "uncached-allocator": ("--without", "allocation"),
+    "inherited-affinity": ("--without", "no-cpu"),
+    "session-snapshot": ("--without", "gil"),
+    "batch-of-one": ("--kernel", "*=4"),
+    "one-key-at-a-time": ("--faster", "network=3"),
 }
 
 
