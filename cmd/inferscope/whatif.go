@@ -41,8 +41,8 @@ const whatifRows = 20
 // whatifFlags are the flags of whatif as they were typed.
 type whatifFlags struct {
 	reportFlags
-	without, faster, kernel, overlap []string
-	workers                          int
+	without, faster, kernel, overlap, merge []string
+	workers                                 int
 }
 
 func whatifCommand(g *global) *cobra.Command {
@@ -61,6 +61,8 @@ func whatifCommand(g *global) *cobra.Command {
 	flags.StringArrayVar(&f.faster, "faster", nil, "a cause or function to make this many times as fast: 'tokenize*=2'")
 	flags.StringArrayVar(&f.kernel, "kernel", nil, "a kernel to make this many times as fast: 'gemm*=1.5'")
 	flags.StringArrayVar(&f.overlap, "overlap", nil, "a cause, function or copy to run in parallel with the rest")
+	flags.StringArrayVar(&f.merge, "merge", nil,
+		"small copies or elementwise kernels in a row to make one of: sync-copy, launch-overhead, h2d, d2h")
 	flags.IntVar(&f.workers, "workers", 0,
 		"with --without worker: how many times as many workers there are; 0: as many as it takes")
 	jsonFlag(cmd, &f.asJSON)
@@ -128,7 +130,7 @@ func (f *whatifFlags) edits() ([]whatif.Edit, error) {
 	for _, group := range []struct {
 		verb  whatif.Verb
 		texts []string
-	}{{whatif.Without, f.without}, {whatif.Faster, f.faster}, {whatif.Kernels, f.kernel}, {whatif.Overlap, f.overlap}} {
+	}{{whatif.Without, f.without}, {whatif.Faster, f.faster}, {whatif.Kernels, f.kernel}, {whatif.Overlap, f.overlap}, {whatif.Merge, f.merge}} {
 		for _, text := range group.texts {
 			e, err := whatif.Parse(group.verb, text)
 			if err != nil {

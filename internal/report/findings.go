@@ -151,7 +151,7 @@ func gainText(f *diagnose.Finding, before, after string) string {
 	}
 	text := speedupText(f.Gain)
 	if isOpen(f.Gain) {
-		return before + text + after
+		return before + text + mergedText(f) + after
 	}
 	if c, _, ok := cause.ByKey(f.Cause); ok && remedyText(c.ID) != "" {
 		text += " " + remedyText(c.ID)
@@ -160,7 +160,20 @@ func gainText(f *diagnose.Finding, before, after string) string {
 	if f.Less != nil && f.Less.Speedup >= worthShowing {
 		text += ", up to " + timesText(f.Less.Speedup) + "x if it is done once or not at all"
 	}
-	return before + text + after
+	return before + text + mergedText(f) + after
+}
+
+// mergedText reports what one copy or kernel in place of many would bring; "" where that is not known.
+func mergedText(f *diagnose.Finding) string {
+	if f.Merge == nil || f.Merge.Speedup < worthShowing || isOpen(f.Merge) {
+		return ""
+	}
+	what := "copy"
+	if f.Cause == cause.LaunchOverhead.String() {
+		what = "kernel"
+	}
+	return ", " + strings.TrimPrefix(speedupText(f.Merge), "predicted speed-up ") + " with one " + what +
+		" in place of many small ones" + limitText(f.Merge)
 }
 
 // wideText reports why an interval is wide, where it is.

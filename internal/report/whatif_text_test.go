@@ -119,3 +119,22 @@ func TestWhatAGainTakes(t *testing.T) {
 		t.Errorf("no gain takes %q", got)
 	}
 }
+
+// TestMergedText: a finding says what one copy or kernel in place of many brings beside its own gain, where it is any.
+func TestMergedText(t *testing.T) {
+	own := diagnose.Gain{Speedup: 1.3, Low: 1.2, High: 1.4}
+	for want, f := range map[string]diagnose.Finding{
+		", 2.60x (2.30x to 2.90x) with one copy in place of many small ones":   {Cause: "sync-copy"},
+		", 2.60x (2.30x to 2.90x) with one kernel in place of many small ones": {Cause: "launch-overhead"},
+	} {
+		f.Gain = &own
+		without := gainText(&f, "", "")
+		f.Merge = &diagnose.Gain{Speedup: 2.6, Low: 2.3, High: 2.9}
+		if got := gainText(&f, "", ""); got != without+want {
+			t.Errorf("%s: %q", f.Cause, got)
+		}
+		if f.Merge = (&diagnose.Gain{Speedup: 1, Low: 1, High: 1}); gainText(&f, "", "") != without {
+			t.Errorf("%s: %q of nothing to gain", f.Cause, gainText(&f, "", ""))
+		}
+	}
+}

@@ -95,12 +95,12 @@ FIXES = {
     "sampled-items": ("--without", "host-sync"),
     "cache-cat": ("--without", "allocation"),
     "bags-on-host": ("--without", "*.pooled", "--without", "sync-copy"),
-    "graph-inputs": ("--without", "sync-copy"),
+    "graph-inputs": ("--merge", "sync-copy"),
     "grammar": ("--without", "*.allowed"),
     "gc-now-and-then": ("--without", "gc"),
     "log-handler": ("--without", "lock"),
     # The small kernels are fused, which a graph does not do.
-    "optimizer-loop": ("--without", "launch-overhead", "--kernel", "*elementwise*=1e6"),
+    "optimizer-loop": ("--merge", "launch-overhead"),
     "too-many-threads": ("--without", "no-cpu"),
     "piped-logits": ("--faster", "serialization=1e6"),  # neither process does it
     "autocast-weights": ("--kernel", "*copy_kernel*=1e6"),  # what casts the weights

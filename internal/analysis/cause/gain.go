@@ -1,10 +1,12 @@
 package cause
 
 // Remedy is one way to change what a cause is about: Less is to do it once or not at all (keep it, vectorize it, do it
-// on the GPU), where there is another way as well (to do it beside the rest, for instance).
+// on the GPU), where there is another way as well (to do it beside the rest, for instance). Merge is to make one copy
+// or one kernel of many small ones.
 type Remedy struct {
 	Cause ID
 	Less  bool
+	Merge bool
 }
 
 // Gain is how much faster the program would be with a change: predicted by a replay, not by how much time it took.

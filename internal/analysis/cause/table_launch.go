@@ -1,7 +1,7 @@
 package cause
 
 // launchRows are the causes that lie in how the program uses the GPU's queues.
-func launchRows() []Cause {
+func launchRows() []Cause { //nolint:funlen // a table
 	return []Cause{
 		{
 			ID: LaunchOverhead, Key: "launch-overhead", Title: "the CPU cannot launch as fast as the GPU runs",
@@ -29,6 +29,12 @@ func launchRows() []Cause {
 						"graph = torch.cuda.CUDAGraph()\nwith torch.no_grad(), torch.cuda.graph(graph):\n" +
 						"    static_out = model(static_in)\n\nstatic_in.copy_(batch)\ngraph.replay()\n" +
 						"result = static_out.clone()",
+				},
+				{
+					inPyTorch,
+					"Do to many small tensors at once what is done to each: an optimizer with foreach=True or fused=True, " +
+						"torch._foreach_add_",
+					"optimizer = torch.optim.AdamW(model.parameters(), fused=True)",
 				},
 				{
 					inCUDA,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
@@ -181,9 +182,16 @@ func TestManySmallCopies(t *testing.T) {
 			})
 			s.step(at+2, at+50, cause.SyncCopy)
 		}
+		s.predict = func(cause.ID) (diagnose.Gain, bool) { return diagnose.Gain{Speedup: 1.3, Low: 1.2, High: 1.4}, true }
+		s.also = func(remedies ...cause.Remedy) (diagnose.Gain, bool) {
+			return diagnose.Gain{Speedup: 2.6, Low: 2.3, High: 2.9}, c.want && remedies[0].Merge
+		}
 		d := s.diagnose()
 		if causes(d) != "sync-copy" {
 			t.Fatalf("%d copies: findings %q", c.each, causes(d))
+		}
+		if g := d.Findings[0].Merge; (g != nil) != c.want || c.want && g.Speedup != 2.6 {
+			t.Errorf("%d copies: one of them brings %+v", c.each, g)
 		}
 		list := d.Findings[0].Changes
 		want := fmt.Sprintf("Make one copy of the %d in each iteration", c.each)

@@ -141,6 +141,7 @@ type Finding struct {
 	Gain       *Gain      `json:"gain,omitempty"`            // what the remedy would bring; nil where a replay cannot say
 	Batch      *timeRange `json:"twice_the_batch,omitempty"` // throughput with a batch twice as large, where kernels have room for it
 	Less       *Gain      `json:"less,omitempty"`            // what doing it once or not at all would bring at most, where Gain is that of doing it beside the rest
+	Merge      *Gain      `json:"merge,omitempty"`           // what one copy or one kernel in place of many small ones would bring
 	// Minor says that it is too little to be accused: what is left to gain of a GPU that works nearly all of the time, or
 	// a cause of which neither its cost nor what is predicted proves that it matters.
 	Minor bool `json:"minor,omitempty"`

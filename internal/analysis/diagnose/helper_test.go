@@ -153,7 +153,7 @@ type predictor struct{ s *scene }
 
 func (p predictor) Together(remedies ...cause.Remedy) (diagnose.Gain, bool) {
 	switch {
-	case len(remedies) == 1 && !remedies[0].Less:
+	case len(remedies) == 1 && !remedies[0].Less && !remedies[0].Merge:
 		return p.s.predict(remedies[0].Cause)
 	case p.s.also != nil:
 		return p.s.also(remedies...)

@@ -38,6 +38,7 @@ func (a *analysis) predicted(list []ranked, predict Predictor) []ranked {
 		}
 		list[i].Gain = a.gainOf(predict, cause.Remedy{Cause: list[i].id})
 		list[i].Less = a.gainOf(predict, cause.Remedy{Cause: list[i].id, Less: true})
+		list[i].Merge = a.mergeGain(predict, list[i].id)
 	}
 	return list
 }
@@ -50,6 +51,20 @@ func (a *analysis) gainOf(predict Predictor, r cause.Remedy) *Gain {
 	}
 	a.bounded(&g)
 	return &g
+}
+
+// mergeGain returns what making one copy or kernel of many would bring, of causes whose many small ones it can be; nil
+// where it is no more than the report prints. It changes how long copies and kernels take, so that these do not bound it.
+func (a *analysis) mergeGain(predict Predictor, id cause.ID) *Gain {
+	switch id {
+	case cause.SyncCopy, cause.HostSync, cause.LaunchOverhead:
+	default:
+		return nil
+	}
+	if g, ok := predict.Together(cause.Remedy{Cause: id, Merge: true}); ok && g.Low > 1 {
+		return &g
+	}
+	return nil
 }
 
 // bounded keeps a gain within what the kernels allow over the whole of what was recorded, which may be more than what a
@@ -85,7 +100,7 @@ func (f *ranked) isSmall(of subject) bool {
 	switch {
 	case of != aboutGPUs && of != aboutCPU:
 		return false
-	case f.Gain != nil && (f.Gain.Low > 1 || f.Less != nil && f.Less.Low > 1):
+	case f.Gain != nil && (f.Gain.Low > 1 || f.Less != nil && f.Less.Low > 1 || f.Merge != nil):
 		return false
 	case f.Gain != nil && of == aboutGPUs:
 		least = leastUnproven
@@ -203,8 +218,10 @@ func (f *ranked) mayWin() float64 {
 		return f.wins()
 	}
 	best := f.Gain.High
-	if f.Less != nil {
-		best = max(best, f.Less.High)
+	for _, g := range []*Gain{f.Less, f.Merge} {
+		if g != nil {
+			best = max(best, g.High)
+		}
 	}
 	return max(f.wins(), min(f.Share, saved(best)))
 }
@@ -216,8 +233,10 @@ func (f *ranked) saves() float64 {
 		return f.Share
 	}
 	best := f.Gain.Speedup
-	if f.Less != nil {
-		best = max(best, f.Less.Speedup)
+	for _, g := range []*Gain{f.Less, f.Merge} {
+		if g != nil {
+			best = max(best, g.Speedup)
+		}
 	}
 	return saved(best)
 }

@@ -86,6 +86,11 @@ func (s *Study) Answer(before *Pace, edits []Edit) *Answer {
 			a.Remedies = append(a.Remedies, p)
 		}
 	}
+	for _, id := range []cause.ID{cause.SyncCopy, cause.HostSync, cause.LaunchOverhead} {
+		if p := s.Predict(editOf(cause.Remedy{Cause: id, Merge: true})); p.Touched > 0 {
+			a.Remedies = append(a.Remedies, p)
+		}
+	}
 	slices.SortStableFunc(a.Remedies, func(x, y Prediction) int { return cmp.Compare(y.Speedup, x.Speedup) })
 	a.Marginals = s.Marginals()
 	return a

@@ -69,6 +69,8 @@ type remedy func(w *replay.What, c *replay.Change)
 // remedyOf returns what an edit means for a graph.
 func (s *Study) remedyOf(e Edit, h how, g *replay.Graph) remedy {
 	switch e.Verb {
+	case Merge:
+		return s.merged(e, h, g)
 	case Faster, Kernels:
 		return func(w *replay.What, c *replay.Change) {
 			if e.about(w) {

@@ -16,6 +16,7 @@ const (
 	ofRecording = "recording itself cost the program some of this time"
 	ofOthers    = "side effects are unknown: the clock of a busier GPU, caches after waits that are gone"
 	ofLink      = "no pinned copies were recorded that would show how fast this link carries them"
+	ofMerge     = "what one copy or kernel takes in place of many is known from a range alone"
 	ofNothing   = "nothing that takes time in this recording is called that"
 	ofModel     = "what takes the place of this time cannot be seen before the change is made"
 )

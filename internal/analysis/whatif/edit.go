@@ -18,6 +18,7 @@ const (
 	Without Verb = "without" // a cause, with the remedy that belongs to it; or a function that is not called any more
 	Faster  Verb = "faster"  // a cause or function of the CPU takes Factor times less
 	Kernels Verb = "kernel"  // a kernel takes Factor times less
+	Merge   Verb = "merge"   // small copies or elementwise kernels of a cause or name that are launched in a row become one
 	Overlap Verb = "overlap" // a cause, function or copy leaves the path: it is done beside, one after the other
 )
 

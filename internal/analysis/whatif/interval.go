@@ -61,7 +61,7 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	crowded.late = true
 	slower = math.Hypot(slower, float64(s.with(edits, crowded))-after)
 	linkLow, linkHigh := 0.0, 0.0
-	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.SyncCopy }) {
+	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.SyncCopy || e.Verb == Merge }) {
 		linkLow, linkHigh = s.linked(edits, h, slowest)-after, after-s.linked(edits, h, fastest)
 	}
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause != cause.Count }) {
@@ -73,7 +73,11 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 				float64(s.with(edits, none))-after,
 			)
 	}
-	terms = append(terms, term{max(linkLow, linkHigh), ofLink}, term{max(slower, faster), ofOthers})
+	link := ofLink
+	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Verb == Merge }) {
+		link = ofMerge
+	}
+	terms = append(terms, term{max(linkLow, linkHigh), link}, term{max(slower, faster), ofOthers})
 	slower, faster = math.Hypot(slower, linkLow), math.Hypot(faster, linkHigh)
 	p.Low = s.speedup(uint64(after + math.Hypot(half, slower)))
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))

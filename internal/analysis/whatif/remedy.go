@@ -21,6 +21,9 @@ func hasLess(id cause.ID) bool {
 
 // editOf returns the edit that a remedy is.
 func editOf(r cause.Remedy) Edit {
+	if r.Merge {
+		return Edit{Verb: Merge, Pattern: r.Cause.String(), Cause: r.Cause}
+	}
 	if r.Less {
 		return Edit{Verb: Faster, Pattern: r.Cause.String(), Cause: r.Cause, Factor: forNothing}
 	}
@@ -31,6 +34,10 @@ func editOf(r cause.Remedy) Edit {
 func (s *Study) Together(remedies ...cause.Remedy) (Prediction, bool) {
 	var edits []Edit
 	for _, r := range remedies {
+		if r.Merge {
+			edits = append(edits, editOf(r))
+			continue
+		}
 		if !HasRemedy(r.Cause) || r.Less && !hasLess(r.Cause) {
 			return Prediction{}, false
 		}
@@ -40,7 +47,7 @@ func (s *Study) Together(remedies ...cause.Remedy) (Prediction, bool) {
 		return Prediction{}, false
 	}
 	var p Prediction
-	if len(remedies) == 1 && remedies[0].Cause == cause.Worker {
+	if len(remedies) == 1 && remedies[0].Cause == cause.Worker && !remedies[0].Merge {
 		p = s.enough()
 	} else {
 		p = s.Predict(edits...)

@@ -28,6 +28,7 @@ type Study struct {
 	varies   float64 // see variation
 	learned  float64 // see Learned
 	power    power
+	link     float64              // see linkRate
 	pins     [replay.Engines]gain // what pinned memory brings to copies, by direction
 	watched  float64              // see watchedShare
 	compared bool                 // steps inside and outside of windows were
@@ -106,7 +107,7 @@ func Some(
 	s.findLaunchers(t)
 	s.compared = windows != nil && windows.Steps.High > 0
 	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans, windows)
-	s.pins = pinnedGains(t, spans)
+	s.pins, s.link = pinnedGains(t, spans), linkRate(t)
 	if len(scheduled) > 0 {
 		s.cpus, s.free = t.Rec.Meta.Host.CPUs, freeCPUs(t.Rec)
 	}

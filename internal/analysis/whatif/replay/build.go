@@ -75,8 +75,9 @@ type builder struct {
 	acts     map[int32]place // activity: its node
 	asks     map[int32]asked // outermost ops that launched activities
 	devices  []deviceEnds
-	// of the device whose nodes are made: number + 1 of the What of each kernel, 0 where it has none yet
-	kernelWhats []int32
+	// of the device whose nodes are made: number + 1 of the What of each kernel outside of rows and in one, 0 where it
+	// has none yet
+	kernelWhats [2][]int32
 	stream      int32 // lane of the first stream
 }
 
@@ -86,6 +87,12 @@ type tid struct{ pid, tid uint32 }
 type asked struct {
 	kernel bool
 	begun  uint64 // ns, when the first of it began
+	own    uint64 // ns of all of it
+	bytes  uint64 // of copies
+	row    Row    // which rows it can be in
+	inRow  bool   // it is in one
+	last   bool   // of its row
+	next   int32  // the next outermost op of its row
 }
 
 // place is a node in a lane.

@@ -53,6 +53,7 @@ type What struct {
 	Reads    bool     // of threads: on the way from one look at a result of the GPU to the next (see reads)
 	Ousted   bool     // of Ready: another had taken its CPU away, while it computed
 	Polls    bool     // of External: a sleep between two looks whether a GPU is done; without the sleep the thread waits for it
+	Row      Row      // of a GPU: it is one of a row; of threads: on the way from one launch of a row to the end of the next
 	Locked   bool     // of Run: it held the lock of a Python interpreter (GIL), which one thread of a process has at a time
 	// of Run: it is not the program's own but the recorder's; of Ready: the recorder took its CPU away
 	Recorder bool
@@ -80,6 +81,7 @@ type Graph struct {
 	gpu               bool           // it has activities
 	target            uint32         // pid of the process that was asked for
 	waits             bool           // its main thread waits often
+	Rows              [Rows]RowTotal
 	usual             [kinds]delay   // what delays of nodes of a kind are at most where nothing unknown delays them
 }
 

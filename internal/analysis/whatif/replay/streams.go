@@ -31,9 +31,10 @@ func (b *builder) streams() {
 		total += len(b.devices[d])
 	}
 	b.acts = make(map[int32]place, total)
+	b.ask()
 	for d := range b.devices {
 		if gpu := b.t.Rec.Meta.GPU; gpu != nil {
-			b.kernelWhats = make([]int32, len(gpu.Kernels))
+			b.kernelWhats = [2][]int32{make([]int32, len(gpu.Kernels)), make([]int32, len(gpu.Kernels))}
 		}
 		slices.SortStableFunc(
 			b.devices[d],
@@ -65,31 +66,29 @@ func (b *builder) activity(i, first int32) {
 	r.act = i
 	if a.Op != timeline.None {
 		r.op = b.t.Outermost(a.Op)
-		known, ok := b.asks[r.op]
-		if !ok || a.Start < known.begun {
-			known.begun = a.Start
-		}
-		known.kernel = known.kernel || a.Kind == timeline.Kernel
-		b.asks[r.op] = known
 	}
 	b.acts[i] = place{first + a.Stream, int32(len(l.nodes))}
-	l.nodes = append(l.nodes, node{at: a.End, own: a.End - a.Start, what: b.activityWhat(a), prev: noNode, dep: noNode})
+	l.nodes = append(l.nodes, node{at: a.End, own: a.End - a.Start, what: b.activityWhat(a, r.op), prev: noNode, dep: noNode})
 	l.refs = append(l.refs, r)
 }
 
 // activityWhat returns the number of the What of an activity, to which it adds its time. Names of kernels are long, and
 // looked up once for each device.
-func (b *builder) activityWhat(a *timeline.Activity) int32 {
+func (b *builder) activityWhat(a *timeline.Activity, op int32) int32 {
 	w, k := b.nameActivity(a), b.t.KernelIndex(a)
+	cache := &b.kernelWhats[0]
+	if asked := b.asks[op]; op != noNode && asked.inRow {
+		w.Row, cache = asked.row, &b.kernelWhats[1]
+	}
 	if k == timeline.None {
 		return b.what(w, a.End-a.Start, certain)
 	}
-	if i := b.kernelWhats[k] - 1; i != noNode {
+	if i := (*cache)[k] - 1; i != noNode {
 		b.more(i, a.End-a.Start, certain)
 		return i
 	}
 	i := b.what(w, a.End-a.Start, certain)
-	b.kernelWhats[k] = i + 1
+	(*cache)[k] = i + 1
 	return i
 }
 

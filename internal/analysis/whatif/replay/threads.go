@@ -37,6 +37,7 @@ type writer struct {
 	cuts      []uint64           // what is left of them
 	burst     []timeline.Span    // what is left of them: see bursts
 	reading   []timeline.Span    // what is left of them: see reads
+	rowSpans  []rowSpan          // what is left of them: see rows
 	pos       uint64             // ns: everything before it is written
 	limit     uint64             // ns: where the stretch ends that is being written
 	polls     bool               // that stretch lies between two looks whether a GPU is done
@@ -67,7 +68,7 @@ func (b *builder) callsOf(th *timeline.Thread) []int32 {
 // ops writes a thread that makes calls.
 func (w *writer) ops(th *timeline.Thread) {
 	mine := w.b.callsOf(th)
-	w.burst, w.reading = w.bursts(mine), w.reads(mine)
+	w.burst, w.reading, w.rowSpans = w.bursts(mine), w.reads(mine), w.rows(mine)
 	w.l.nodes, w.l.refs = slices.Grow(w.l.nodes, usualNodes*len(mine)), slices.Grow(w.l.refs, usualNodes*len(mine))
 	polled := false
 	for _, i := range mine {
@@ -288,6 +289,7 @@ func (w *writer) add(n node, what What, d Doubt, r ref) {
 	if what.Kind != Kernel && what.Kind != Copy {
 		what.PID, what.TID = w.pid, w.tid
 		what.Burst, what.Reads = within(&w.burst, w.pos), what.Kind == Run && within(&w.reading, w.pos)
+		what.Row = w.row()
 	}
 	n.what = w.b.what(what, n.own+r.slept, d)
 	n.prev, n.dep = noNode, noNode
