@@ -134,7 +134,45 @@ func ratioError(list []replay.Block) (off float64, ok bool) {
 		d := b.Before/before - b.After/after
 		squares += d * d
 	}
-	return student(n-1) * math.Sqrt(squares*n/(n-1)), true
+	return math.Hypot(student(n-1)*math.Sqrt(squares*n/(n-1)), sigmas*drift(list)), true
+}
+
+const (
+	// thirds are compared to find out whether a program changes while it is recorded.
+	thirds = 3
+	// drifts is how many times as much thirds differ as blocks in any order would make them, for that to be no chance:
+	// the upper tenth of F with 2 and 7 degrees of freedom.
+	drifts = 3.26
+)
+
+// drift is the standard deviation of the speed-ups of a recording's thirds, relative to that of all. Where these differ
+// by more than its blocks explain, the program changed meanwhile, and will be at any of these levels; else 0.
+func drift(list []replay.Block) float64 {
+	n := float64(len(list))
+	if len(list) < 2*thirds {
+		return 0
+	}
+	of := func(list []replay.Block) (ratio float64) {
+		before, after := 0.0, 0.0
+		for _, b := range list {
+			before, after = before+b.Before, after+b.After
+		}
+		return before / max(after, 1)
+	}
+	all, between, within := of(list), 0.0, 0.0
+	for k := range thirds {
+		third := list[k*len(list)/thirds : (k+1)*len(list)/thirds]
+		d := of(third)/all - 1
+		between += d * d / (thirds - 1)
+		for i := range third {
+			d := of(third[i:i+1])/of(third) - 1
+			within += d * d / (n - thirds)
+		}
+	}
+	if between <= drifts*within*thirds/n {
+		return 0
+	}
+	return math.Sqrt(between)
 }
 
 // student is sigmas for means of few values, by their degrees of freedom: an expansion of the quantile of Student's t
@@ -198,6 +236,9 @@ func (s *Study) lighter(edits []Edit, h how) float64 {
 		return float64(s.length(func(g *replay.Graph, plan *replay.Plan) {
 			change(g, plan)
 			lighten(g, plan, each)
+			if !s.compared {
+				lightenGraphs(g, plan)
+			}
 		}))
 	}
 	before := length(unchanged)
@@ -241,6 +282,15 @@ func lighten(g *replay.Graph, plan *replay.Plan, each float64) {
 		w := &g.Whats[i]
 		if th := (thread{w.PID, w.TID}); w.Kind == replay.Run && w.Burst && bursts[th] > 0 {
 			plan.Changes[i].Scale *= 1 - min(1, left[th]/bursts[th])
+		}
+	}
+}
+
+// lightenGraphs takes from the delay before each node of a graph what recording it may have cost.
+func lightenGraphs(g *replay.Graph, plan *replay.Plan) {
+	for i := range g.Whats {
+		if t := &g.Times[i]; g.Whats[i].Graph && t.Gap > 0 {
+			plan.Changes[i].Gap *= 1 - min(1, graphNode*float64(t.Count)/float64(t.Gap))
 		}
 	}
 }

@@ -56,6 +56,25 @@ func TestScatter(t *testing.T) {
 	}
 }
 
+// TestDrift: sleeps of 3, 2 and 1 ms in the thirds of a recording make the remedy worth 2.5, 2 and 1.5: the interval
+// holds each. The same steps in any order are no drift.
+func TestDrift(t *testing.T) {
+	const rest = 2020 * float64(us)
+	predicted := func(third func(step int) int) Prediction {
+		sc := sleepy(func(int) uint64 { return ms }, func(i int) uint64 { return uint64(3-third(i)) * ms })
+		return sc.study(t).Predict(edit(t, Without, "sleep"))
+	}
+	p := predicted(func(step int) int { return step / 40 })
+	for _, ns := range []float64{3 * float64(ms), 2 * float64(ms), float64(ms)} {
+		if gain := (rest + ns) / rest; gain < p.Low || gain > p.High {
+			t.Errorf("%.2f is not in %.2f to %.2f", gain, p.Low, p.High)
+		}
+	}
+	if p := predicted(func(step int) int { return step % 3 }); p.High-p.Low > 0.3*p.Speedup {
+		t.Errorf("in turns: %.2f (%.2f to %.2f)", p.Speedup, p.Low, p.High)
+	}
+}
+
 // TestRatioError: the interval of a ratio of means holds the true one 9 times in 10, of ten blocks and of three; two
 // say nothing.
 func TestRatioError(t *testing.T) {

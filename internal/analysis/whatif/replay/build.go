@@ -75,9 +75,9 @@ type builder struct {
 	acts     map[int32]place // activity: its node
 	asks     map[int32]asked // outermost ops that launched activities
 	devices  []deviceEnds
-	// of the device whose nodes are made: number + 1 of the What of each kernel outside of rows and in one, 0 where it
-	// has none yet
-	kernelWhats [2][]int32
+	// of the device whose nodes are made: number + 1 of the What of each kernel by itself, of a row and of a graph, 0
+	// where it has none yet
+	kernelWhats [3][]int32
 	stream      int32 // lane of the first stream
 }
 
@@ -89,6 +89,7 @@ type asked struct {
 	begun  uint64 // ns, when the first of it began
 	own    uint64 // ns of all of it
 	bytes  uint64 // of copies
+	graph  bool   // it launched a graph
 	row    Row    // which rows it can be in
 	inRow  bool   // it is in one
 	last   bool   // of its row

@@ -54,6 +54,7 @@ type What struct {
 	Ousted   bool     // of Ready: another had taken its CPU away, while it computed
 	Polls    bool     // of External: a sleep between two looks whether a GPU is done; without the sleep the thread waits for it
 	Row      Row      // of a GPU: it is one of a row; of threads: on the way from one launch of a row to the end of the next
+	Graph    bool     // of a GPU: a CUDA graph launched it
 	Locked   bool     // of Run: it held the lock of a Python interpreter (GIL), which one thread of a process has at a time
 	// of Run: it is not the program's own but the recorder's; of Ready: the recorder took its CPU away
 	Recorder bool
@@ -65,6 +66,7 @@ type Time struct {
 	Own   uint64         // ns; of a Wait: for how long it waited; of a Sync: 0
 	By    [doubts]uint64 // Own, by how it is known
 	Count int            // nodes
+	Gap   uint64         // ns of the delays after the node before
 }
 
 // Graph is a stretch of a recording as nodes in the order of their ends.
@@ -82,7 +84,7 @@ type Graph struct {
 	target            uint32         // pid of the process that was asked for
 	waits             bool           // its main thread waits often
 	Rows              [Rows]RowTotal
-	usual             [kinds]delay   // what delays of nodes of a kind are at most where nothing unknown delays them
+	usual             [kinds]delay // what delays of nodes of a kind are at most where nothing unknown delays them
 }
 
 // delay is a node's lagPrev and lagDep, ns.

@@ -32,6 +32,11 @@ func (b *builder) resolve() {
 		}
 	}
 	b.addEdges(edges, typical)
+	for i := range b.g.nodes {
+		if n := &b.g.nodes[i]; n.prev != noNode {
+			b.g.Times[n.what].Gap += n.lagPrev
+		}
+	}
 }
 
 func (b *builder) node(p place) int32 { return b.lanes[p.lane].global[p.node] }

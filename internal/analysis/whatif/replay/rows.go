@@ -3,6 +3,7 @@ package replay
 import (
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/quantile"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
@@ -60,6 +61,7 @@ func (b *builder) ask() {
 			known, ok := b.asks[op]
 			if !ok {
 				known.begun, known.row = a.Start, row
+				known.graph = strings.Contains(b.t.Rec.Meta.Functions[b.t.Ops[op].Func].Base, "GraphLaunch")
 			} else if known.row != row {
 				known.row = NoRow
 			}

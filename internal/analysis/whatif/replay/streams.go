@@ -34,7 +34,9 @@ func (b *builder) streams() {
 	b.ask()
 	for d := range b.devices {
 		if gpu := b.t.Rec.Meta.GPU; gpu != nil {
-			b.kernelWhats = [2][]int32{make([]int32, len(gpu.Kernels)), make([]int32, len(gpu.Kernels))}
+			for i := range b.kernelWhats {
+				b.kernelWhats[i] = make([]int32, len(gpu.Kernels))
+			}
 		}
 		slices.SortStableFunc(
 			b.devices[d],
@@ -77,8 +79,12 @@ func (b *builder) activity(i, first int32) {
 func (b *builder) activityWhat(a *timeline.Activity, op int32) int32 {
 	w, k := b.nameActivity(a), b.t.KernelIndex(a)
 	cache := &b.kernelWhats[0]
-	if asked := b.asks[op]; op != noNode && asked.inRow {
+	switch asked := b.asks[op]; {
+	case op == noNode:
+	case asked.inRow:
 		w.Row, cache = asked.row, &b.kernelWhats[1]
+	case asked.graph:
+		w.Graph, cache = true, &b.kernelWhats[2]
 	}
 	if k == timeline.None {
 		return b.what(w, a.End-a.Start, certain)
