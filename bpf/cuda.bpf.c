@@ -18,6 +18,7 @@
 #include <bpf/bpf_helpers.h>
 #include "event.h"
 #include "shapes.h"
+#include "agent_thread.h"
 
 #define FRAMES 4 /* a runtime call, the driver call inside it, and room for twice that */
 
@@ -99,16 +100,6 @@ static __always_inline struct event *reserve(void)
 	if (!e)
 		lose(LOSS_RING_FULL);
 	return e;
-}
-
-/* Whether this is the agent's own thread, or one of CUPTI's, which have the name that the agent's had when they began
- * (agent/src/loop.c, internal/analysis/threads). Their calls are none of the program's. */
-static __always_inline int is_agent(void)
-{
-	const __u64 *comm = (const __u64 *)bpf_get_current_task_btf()->comm;
-
-	return (comm[0] == 0x6f63737265666e69ULL && comm[1] == 0x6570ULL) /* inferscope */
-	    || comm[0] == 0x6974707563ULL; /* cupti */
 }
 
 /* What every event has; the caller fills ret, flags and args. */

@@ -3,7 +3,8 @@
 
 /*
  * What PyTorch's allocators allocate and free: probes on c10::reportMemoryUsageToProfiler and
- * c10::reportOutOfMemoryToProfiler, which they call for every block, with a profiler or without.
+ * c10::reportOutOfMemoryToProfiler, which they call for every block, with a profiler or without. What the CUDA
+ * driver allocates is in memory_driver.h.
  *
  * Totals are exact and cost a few additions. A stack is taken of allocations that chance chooses by their bytes,
  * as pprof's heap profile does: each byte is as likely as any other, so that an allocation of s bytes is chosen
@@ -20,6 +21,7 @@
 #include "rings.h"
 #define WALK_FUNCTION __noinline
 #include "sample_process.h"
+#include "agent_thread.h"
 
 #define MEMORY_DEVICES 4096
 #define MEMORY_LIVE 65536
@@ -99,7 +101,8 @@ enum memory_count {
 	MEMORY_COUNT_DEVICES = 2, /* calls: too many devices */
 	MEMORY_COUNT_UNFREED = 3, /* frees of samples: the ring had no room */
 	MEMORY_COUNT_EVENTS = 4,  /* levels: a CPU's ring had no room; the next one tells of it */
-	MEMORY_COUNTS = 5,
+	MEMORY_COUNT_BLOCKS = 5,  /* allocations of the driver that are not counted: too many are live */
+	MEMORY_COUNTS = 6,
 };
 
 /* Hashes are preallocated: Linux before 6.1 warns of a probe's hash that is not, which some hosts make a panic
@@ -400,30 +403,40 @@ static __noinline int note_live(struct memory_device *d, struct memory_stack *s)
 	return 0;
 }
 
-/* A sample. */
-static __noinline int sample(struct pt_regs *ctx, struct memory_device *d, struct memory_class *c)
+/* The record of an allocation that was chosen from its class; NULL where samples are off or there is no room. */
+static __always_inline struct memory_stack *reserve_sample(struct memory_class *c, __u32 device)
 {
 	struct memory_stack *s;
-	__u64 mean;
+	__u64 mean = c->mean; /* by which this one was chosen */
 
-	if (!d || !c)
-		return 0;
-	mean = c->mean; /* by which this one was chosen */
 	/* More than planned in one window: a burst after a quiet time. */
 	if (memory_budget && ++c->taken > MEMORY_ALL * memory_budget && c->taken % memory_budget == 0 && mean < 1ULL << 40)
 		c->mean = 2 * mean;
 	c->left = distance(c->mean);
 	if (!memory_budget)
-		return 0;
+		return NULL;
 	s = bpf_ringbuf_reserve(&memory_records, sizeof(*s), 0);
 	if (!s) {
 		count(MEMORY_COUNT_LOST);
-		return 0;
+		return NULL;
 	}
-	fill(&s->record, MEMORY_ALLOCATION, (__u16)PARAM5(ctx));
+	fill(&s->record, MEMORY_ALLOCATION, device);
+	s->record.mean = mean;
+	return s;
+}
+
+/* A sample. */
+static __noinline int sample(struct pt_regs *ctx, struct memory_device *d, struct memory_class *c)
+{
+	struct memory_stack *s;
+
+	if (!d || !c)
+		return 0;
+	s = reserve_sample(c, (__u16)PARAM5(ctx));
+	if (!s)
+		return 0;
 	s->record.pointer = PARAM1(ctx);
 	s->record.bytes = PARAM2(ctx);
-	s->record.mean = mean;
 	s->record.allocated = PARAM3(ctx);
 	s->record.reserved = PARAM4(ctx);
 	take_stack(ctx, s);
@@ -433,18 +446,11 @@ static __noinline int sample(struct pt_regs *ctx, struct memory_device *d, struc
 	return 0;
 }
 
-/* A free, which may be of a sample. */
-static __noinline int free_block(struct memory_device *d, __u64 key, __u64 pointer)
+/* Tells that a sampled block was freed. */
+static __noinline int send_free(__u64 key, __u64 pointer)
 {
-	struct memory_block block = { .pid = key, .pointer = pointer };
-	struct memory_record *r;
+	struct memory_record *r = bpf_ringbuf_reserve(&memory_records, sizeof(*r), 0);
 
-	/* A look is cheaper than a deletion that finds nothing, which takes a lock. */
-	if (!d || !bpf_map_lookup_elem(&memory_live, &block) || bpf_map_delete_elem(&memory_live, &block))
-		return 0;
-	__sync_fetch_and_add(&d->live, -1);
-	__sync_fetch_and_add(awaited(pointer), -1);
-	r = bpf_ringbuf_reserve(&memory_records, sizeof(*r), 0);
 	if (!r) {
 		count(MEMORY_COUNT_UNFREED);
 		return 0;
@@ -457,6 +463,30 @@ static __noinline int free_block(struct memory_device *d, __u64 key, __u64 point
 	r->reserved = 0;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
+}
+
+/* A free, which may be of a sample. */
+static __noinline int free_block(struct memory_device *d, __u64 key, __u64 pointer)
+{
+	struct memory_block block = { .pid = key, .pointer = pointer };
+
+	/* A look is cheaper than a deletion that finds nothing, which takes a lock. */
+	if (!d || !bpf_map_lookup_elem(&memory_live, &block) || bpf_map_delete_elem(&memory_live, &block))
+		return 0;
+	__sync_fetch_and_add(&d->live, -1);
+	__sync_fetch_and_add(awaited(pointer), -1);
+	return send_free(key, pointer);
+}
+
+/* Whether an allocation becomes a sample. */
+static __always_inline bool chosen(struct memory_class *c, __u64 bytes, __u64 now)
+{
+	if ((__s64)(now - c->window) > MEMORY_WINDOW) /* another thread may have seen a later tick */
+		begin_window(c, now);
+	c->seen += bytes;
+	c->calls++;
+	c->left -= bytes;
+	return c->left < 0;
 }
 
 /* The time to a tick of the kernel: that of the last call in which another one was seen. A tick is one load. */
@@ -502,12 +532,7 @@ static __always_inline int report(struct pt_regs *ctx)
 		if (d->allocated > d->high)
 			d->high = d->allocated;
 		c = class_of(d, bytes);
-		if ((__s64)(now - c->window) > MEMORY_WINDOW) /* another thread may have seen a later tick */
-			begin_window(c, now);
-		c->seen += bytes;
-		c->calls++;
-		c->left -= bytes;
-		if (c->left < 0)
+		if (chosen(c, bytes, now))
 			sample(ctx, d, c);
 	}
 	if (moved || (__s64)(now - d->sent) > MEMORY_EVERY)
@@ -547,5 +572,7 @@ int memory_exhausted(struct pt_regs *ctx)
 {
 	return exhausted(ctx);
 }
+
+#include "memory_driver.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

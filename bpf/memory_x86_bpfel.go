@@ -13,6 +13,41 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type MemoryDriverBlock struct {
+	_       structs.HostLayout
+	Bytes   uint64
+	Uses    uint32
+	Device  uint16
+	Sampled uint16
+}
+
+type MemoryDriverCall struct {
+	_       structs.HostLayout
+	Cookie  uint64
+	Sp      uint64
+	Pointer uint64
+	Bytes   uint64
+	Handle  uint64
+}
+
+type MemoryDriverCallKind uint32
+
+const (
+	MemoryDriverCallKindDRIVER_ALLOCATE MemoryDriverCallKind = 1
+	MemoryDriverCallKindDRIVER_PITCH    MemoryDriverCallKind = 2
+	MemoryDriverCallKindDRIVER_REGISTER MemoryDriverCallKind = 3
+	MemoryDriverCallKindDRIVER_MAP      MemoryDriverCallKind = 4
+	MemoryDriverCallKindDRIVER_RETAIN   MemoryDriverCallKind = 5
+	MemoryDriverCallKindDRIVER_FREE     MemoryDriverCallKind = 6
+	MemoryDriverCallKindDRIVER_UNMAP    MemoryDriverCallKind = 7
+)
+
+type MemoryDriverMapping struct {
+	_      structs.HostLayout
+	Bytes  uint64
+	Handle uint64
+}
+
 type MemoryMemoryBlock struct {
 	_       structs.HostLayout
 	Pid     uint64
@@ -27,7 +62,8 @@ const (
 	MemoryMemoryCountMEMORY_COUNT_DEVICES   MemoryMemoryCount = 2
 	MemoryMemoryCountMEMORY_COUNT_UNFREED   MemoryMemoryCount = 3
 	MemoryMemoryCountMEMORY_COUNT_EVENTS    MemoryMemoryCount = 4
-	MemoryMemoryCountMEMORY_COUNTS          MemoryMemoryCount = 5
+	MemoryMemoryCountMEMORY_COUNT_BLOCKS    MemoryMemoryCount = 5
+	MemoryMemoryCountMEMORY_COUNTS          MemoryMemoryCount = 6
 )
 
 type MemoryMemoryDevice struct {
@@ -191,24 +227,31 @@ type MemorySampledProcess struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	MemoryMapLosses             = "losses"
-	MemoryMapMemoryCounts       = "memory_counts"
-	MemoryMapMemoryDevices      = "memory_devices"
-	MemoryMapMemoryLive         = "memory_live"
-	MemoryMapMemoryRecords      = "memory_records"
-	MemoryMapRings              = "rings"
-	MemoryMapSampledProcesses   = "sampled_processes"
-	MemoryProgMemoryExhausted   = "memory_exhausted"
-	MemoryProgMemoryReport      = "memory_report"
-	MemoryVarExportMemoryBlock  = "export_memory_block"
-	MemoryVarExportMemoryDevice = "export_memory_device"
-	MemoryVarExportMemoryKind   = "export_memory_kind"
-	MemoryVarExportMemoryRecord = "export_memory_record"
-	MemoryVarExportMemoryStack  = "export_memory_stack"
-	MemoryVarHaveLoop           = "have_loop"
-	MemoryVarMemoryAwaited      = "memory_awaited"
-	MemoryVarMemoryBudget       = "memory_budget"
-	MemoryVarMemoryLeast        = "memory_least"
+	MemoryMapDriverBlocks         = "driver_blocks"
+	MemoryMapDriverCalls          = "driver_calls"
+	MemoryMapDriverMappings       = "driver_mappings"
+	MemoryMapLosses               = "losses"
+	MemoryMapMemoryCounts         = "memory_counts"
+	MemoryMapMemoryDevices        = "memory_devices"
+	MemoryMapMemoryLive           = "memory_live"
+	MemoryMapMemoryRecords        = "memory_records"
+	MemoryMapRings                = "rings"
+	MemoryMapSampledProcesses     = "sampled_processes"
+	MemoryProgDriverEnter         = "driver_enter"
+	MemoryProgDriverFree          = "driver_free"
+	MemoryProgDriverReturn        = "driver_return"
+	MemoryProgMemoryExhausted     = "memory_exhausted"
+	MemoryProgMemoryReport        = "memory_report"
+	MemoryVarExportDriverCallKind = "export_driver_call_kind"
+	MemoryVarExportMemoryBlock    = "export_memory_block"
+	MemoryVarExportMemoryDevice   = "export_memory_device"
+	MemoryVarExportMemoryKind     = "export_memory_kind"
+	MemoryVarExportMemoryRecord   = "export_memory_record"
+	MemoryVarExportMemoryStack    = "export_memory_stack"
+	MemoryVarHaveLoop             = "have_loop"
+	MemoryVarMemoryAwaited        = "memory_awaited"
+	MemoryVarMemoryBudget         = "memory_budget"
+	MemoryVarMemoryLeast          = "memory_least"
 )
 
 // LoadMemory returns the embedded CollectionSpec for Memory.
@@ -253,6 +296,9 @@ type MemorySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MemoryProgramSpecs struct {
+	DriverEnter     *ebpf.ProgramSpec `ebpf:"driver_enter"`
+	DriverFree      *ebpf.ProgramSpec `ebpf:"driver_free"`
+	DriverReturn    *ebpf.ProgramSpec `ebpf:"driver_return"`
 	MemoryExhausted *ebpf.ProgramSpec `ebpf:"memory_exhausted"`
 	MemoryReport    *ebpf.ProgramSpec `ebpf:"memory_report"`
 }
@@ -261,6 +307,9 @@ type MemoryProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MemoryMapSpecs struct {
+	DriverBlocks     *ebpf.MapSpec `ebpf:"driver_blocks"`
+	DriverCalls      *ebpf.MapSpec `ebpf:"driver_calls"`
+	DriverMappings   *ebpf.MapSpec `ebpf:"driver_mappings"`
 	Losses           *ebpf.MapSpec `ebpf:"losses"`
 	MemoryCounts     *ebpf.MapSpec `ebpf:"memory_counts"`
 	MemoryDevices    *ebpf.MapSpec `ebpf:"memory_devices"`
@@ -274,15 +323,16 @@ type MemoryMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MemoryVariableSpecs struct {
-	ExportMemoryBlock  *ebpf.VariableSpec `ebpf:"export_memory_block"`
-	ExportMemoryDevice *ebpf.VariableSpec `ebpf:"export_memory_device"`
-	ExportMemoryKind   *ebpf.VariableSpec `ebpf:"export_memory_kind"`
-	ExportMemoryRecord *ebpf.VariableSpec `ebpf:"export_memory_record"`
-	ExportMemoryStack  *ebpf.VariableSpec `ebpf:"export_memory_stack"`
-	HaveLoop           *ebpf.VariableSpec `ebpf:"have_loop"`
-	MemoryAwaited      *ebpf.VariableSpec `ebpf:"memory_awaited"`
-	MemoryBudget       *ebpf.VariableSpec `ebpf:"memory_budget"`
-	MemoryLeast        *ebpf.VariableSpec `ebpf:"memory_least"`
+	ExportDriverCallKind *ebpf.VariableSpec `ebpf:"export_driver_call_kind"`
+	ExportMemoryBlock    *ebpf.VariableSpec `ebpf:"export_memory_block"`
+	ExportMemoryDevice   *ebpf.VariableSpec `ebpf:"export_memory_device"`
+	ExportMemoryKind     *ebpf.VariableSpec `ebpf:"export_memory_kind"`
+	ExportMemoryRecord   *ebpf.VariableSpec `ebpf:"export_memory_record"`
+	ExportMemoryStack    *ebpf.VariableSpec `ebpf:"export_memory_stack"`
+	HaveLoop             *ebpf.VariableSpec `ebpf:"have_loop"`
+	MemoryAwaited        *ebpf.VariableSpec `ebpf:"memory_awaited"`
+	MemoryBudget         *ebpf.VariableSpec `ebpf:"memory_budget"`
+	MemoryLeast          *ebpf.VariableSpec `ebpf:"memory_least"`
 }
 
 // MemoryObjects contains all objects after they have been loaded into the kernel.
@@ -305,6 +355,9 @@ func (o *MemoryObjects) Close() error {
 //
 // It can be passed to LoadMemoryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MemoryMaps struct {
+	DriverBlocks     *ebpf.Map `ebpf:"driver_blocks"`
+	DriverCalls      *ebpf.Map `ebpf:"driver_calls"`
+	DriverMappings   *ebpf.Map `ebpf:"driver_mappings"`
 	Losses           *ebpf.Map `ebpf:"losses"`
 	MemoryCounts     *ebpf.Map `ebpf:"memory_counts"`
 	MemoryDevices    *ebpf.Map `ebpf:"memory_devices"`
@@ -316,6 +369,9 @@ type MemoryMaps struct {
 
 func (m *MemoryMaps) Close() error {
 	return _MemoryClose(
+		m.DriverBlocks,
+		m.DriverCalls,
+		m.DriverMappings,
 		m.Losses,
 		m.MemoryCounts,
 		m.MemoryDevices,
@@ -330,27 +386,34 @@ func (m *MemoryMaps) Close() error {
 //
 // It can be passed to LoadMemoryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MemoryVariables struct {
-	ExportMemoryBlock  *ebpf.Variable `ebpf:"export_memory_block"`
-	ExportMemoryDevice *ebpf.Variable `ebpf:"export_memory_device"`
-	ExportMemoryKind   *ebpf.Variable `ebpf:"export_memory_kind"`
-	ExportMemoryRecord *ebpf.Variable `ebpf:"export_memory_record"`
-	ExportMemoryStack  *ebpf.Variable `ebpf:"export_memory_stack"`
-	HaveLoop           *ebpf.Variable `ebpf:"have_loop"`
-	MemoryAwaited      *ebpf.Variable `ebpf:"memory_awaited"`
-	MemoryBudget       *ebpf.Variable `ebpf:"memory_budget"`
-	MemoryLeast        *ebpf.Variable `ebpf:"memory_least"`
+	ExportDriverCallKind *ebpf.Variable `ebpf:"export_driver_call_kind"`
+	ExportMemoryBlock    *ebpf.Variable `ebpf:"export_memory_block"`
+	ExportMemoryDevice   *ebpf.Variable `ebpf:"export_memory_device"`
+	ExportMemoryKind     *ebpf.Variable `ebpf:"export_memory_kind"`
+	ExportMemoryRecord   *ebpf.Variable `ebpf:"export_memory_record"`
+	ExportMemoryStack    *ebpf.Variable `ebpf:"export_memory_stack"`
+	HaveLoop             *ebpf.Variable `ebpf:"have_loop"`
+	MemoryAwaited        *ebpf.Variable `ebpf:"memory_awaited"`
+	MemoryBudget         *ebpf.Variable `ebpf:"memory_budget"`
+	MemoryLeast          *ebpf.Variable `ebpf:"memory_least"`
 }
 
 // MemoryPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadMemoryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MemoryPrograms struct {
+	DriverEnter     *ebpf.Program `ebpf:"driver_enter"`
+	DriverFree      *ebpf.Program `ebpf:"driver_free"`
+	DriverReturn    *ebpf.Program `ebpf:"driver_return"`
 	MemoryExhausted *ebpf.Program `ebpf:"memory_exhausted"`
 	MemoryReport    *ebpf.Program `ebpf:"memory_report"`
 }
 
 func (p *MemoryPrograms) Close() error {
 	return _MemoryClose(
+		p.DriverEnter,
+		p.DriverFree,
+		p.DriverReturn,
 		p.MemoryExhausted,
 		p.MemoryReport,
 	)

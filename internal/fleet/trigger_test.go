@@ -116,6 +116,12 @@ func TestOutOfMemory(t *testing.T) {
 		}
 		return r
 	}
+	refused := func(pid uint32, at uint64) *recording.Recording {
+		r := failed()
+		r.Events[0].PID = 1 // it has PyTorch
+		r.Events = append(r.Events, event.Event{TS: at, PID: pid, Kind: event.OutOfMemory, Func: event.DriverMemory})
+		return r
+	}
 	var s session
 	for i, c := range []struct {
 		rec  *recording.Recording
@@ -126,6 +132,8 @@ func TestOutOfMemory(t *testing.T) {
 		{failed(100), false},
 		{failed(100, 300, 200), true},
 		{failed(300), false},
+		{refused(1, 400), false},
+		{refused(2, 500), true},
 	} {
 		if got := s.outOfMemory(c.rec); got != c.want {
 			t.Errorf("stretch %d: %t", i, got)

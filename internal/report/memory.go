@@ -22,14 +22,14 @@ const (
 	leaksMax     = 5
 )
 
-// addFrameworkMemory reports what frameworks' allocators held.
-func addFrameworkMemory(d *document.Document, m *Model, rows int) {
+// addMemory reports what frameworks' allocators and the driver's own calls held.
+func addMemory(d *document.Document, m *Model, rows int) {
 	if m.Memory == nil {
 		return
 	}
-	d.Add(document.Heading("Framework memory"))
+	d.Add(document.Heading("GPU memory"))
 	for i := range m.Memory.Devices {
-		if i == 0 || !idle(&m.Memory.Devices[i]) {
+		if i == 0 || !idle(&m.Memory.Devices[i]) && !m.Memory.Devices[i].OnlySegments() {
 			addDevice(d, &m.Memory.Devices[i], min(rows, shortSites), len(m.Memory.Devices) > 1, m.Summary.Window.From)
 		}
 	}
@@ -48,9 +48,8 @@ func MemoryDocument(m *Model) *document.Document {
 	if m.Memory == nil {
 		d.Add(
 			document.Paragraph(
-				"Nothing is known of a framework's allocator in this recording: no process maps PyTorch's libc10, or " +
-					"it was not " +
-					"called while it was watched. What the driver allocated is below, if anything.",
+				"No allocation was seen: while it was watched, no process called PyTorch's allocators or functions of the " +
+					"CUDA driver that allocate.",
 			),
 		)
 	} else {
@@ -80,7 +79,7 @@ type memoryReport struct {
 	Schema  int             `json:"schema"`
 	Version string          `json:"version"`
 	Target  targetModel     `json:"target"`
-	Memory  *memory.Summary `json:"memory"` // null: nothing is known of a framework's allocator
+	Memory  *memory.Summary `json:"memory"` // null: no allocation was seen
 	Driver  summary.Memory  `json:"driver"` // of the driver's own calls, a framework's among them
 }
 
@@ -102,6 +101,12 @@ func memoryDeviceName(d *memory.Device) string {
 		return fmt.Sprintf("GPU %d", d.Index)
 	case "cpu":
 		return "CPU"
+	case "driver":
+		return "GPU memory of the CUDA driver's calls"
+	case "pinned":
+		return "Pinned host memory of the CUDA driver's calls"
+	case "managed":
+		return "Managed memory of the CUDA driver's calls"
 	}
 	return fmt.Sprintf("device %d of another type", d.Index)
 }
@@ -124,6 +129,9 @@ func addDevice(d *document.Document, dev *memory.Device, rows int, named bool, f
 
 func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 	var f document.Facts
+	if dev.OfDriver() {
+		return driverFacts(dev, from)
+	}
 	held := fmt.Sprintf("%s in blocks, %s in segments of the driver",
 		format.Size(dev.Allocated), format.Size(dev.Reserved))
 	if unused := dev.Reserved - min(dev.Reserved, dev.Allocated); dev.Reserved > 0 {
@@ -140,6 +148,27 @@ func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 	}
 	f.Add("Peak", fmt.Sprintf("%s in blocks, %s into the window; segments up to %s",
 		format.Size(dev.Peak), format.Span(dev.PeakAt-min(dev.PeakAt, from)), format.Size(dev.PeakHeld)))
+	addFlow(&f, dev)
+	return f
+}
+
+// driverFacts is memoryFacts of what the driver's own calls allocated.
+func driverFacts(dev *memory.Device, from uint64) document.Facts {
+	var f document.Facts
+	f.Add("Held at the end", format.Size(dev.Allocated)+" of what was allocated since the attach")
+	if dev.Process > 0 {
+		f.Add("Process on the GPU", fmt.Sprintf(
+			"%s by NVML's count, of which %s was allocated before the attach or is CUDA's contexts and code",
+			format.Size(dev.Process), format.Size(dev.Driver)))
+	}
+	f.Add("Peak", fmt.Sprintf("%s, %s into the window",
+		format.Size(dev.Peak), format.Span(dev.PeakAt-min(dev.PeakAt, from))))
+	addFlow(&f, dev)
+	return f
+}
+
+// addFlow adds what was allocated and freed, and what for.
+func addFlow(f *document.Facts, dev *memory.Device) {
 	if dev.Allocations+dev.Frees > 0 {
 		f.Add("In the window", fmt.Sprintf("%s of %s, %s of %s; net %s",
 			format.Plural(dev.Allocations, "allocation", "allocations"), format.Size(dev.AllocatedBytes),
@@ -153,7 +182,6 @@ func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 	if len(parts) > 0 {
 		f.Add("What for", strings.Join(parts, ", ")+" (estimated)")
 	}
-	return f
 }
 
 func leakLines(dev *memory.Device) []string {
@@ -194,6 +222,12 @@ func frameText(f *recording.Frame) string {
 }
 
 func exhaustedText(dev *memory.Device, e *memory.Exhausted, from uint64) string {
+	if dev.OfDriver() {
+		text := fmt.Sprintf("Out of memory %s into the window: the CUDA driver refused %s to %s, with %s allocated since "+
+			"the attach.", format.Span(e.At-min(e.At, from)), format.Size(e.Asked), format.Clean(e.Name),
+			format.Size(e.Allocated))
+		return text + heldText(dev, e)
+	}
 	text := fmt.Sprintf(
 		"Out of memory %s into the window: %s asked for %s with %s in blocks and %s in segments.",
 		format.Span(e.At-min(e.At, from)),
@@ -209,6 +243,11 @@ func exhaustedText(dev *memory.Device, e *memory.Exhausted, from uint64) string 
 			format.Size(free),
 		)
 	}
+	return text + heldText(dev, e)
+}
+
+// heldText says who held most when an allocation failed.
+func heldText(dev *memory.Device, e *memory.Exhausted) string {
 	var held []string
 	for _, h := range e.Live[:min(len(e.Live), 5)] {
 		name := "blocks from before the attach"
@@ -217,10 +256,10 @@ func exhaustedText(dev *memory.Device, e *memory.Exhausted, from uint64) string 
 		}
 		held = append(held, fmt.Sprintf("%s by %s", format.Size(h.Bytes), name))
 	}
-	if len(held) > 0 {
-		text += " Held then: " + strings.Join(held, ", ") + "."
+	if len(held) == 0 {
+		return ""
 	}
-	return text
+	return " Held then: " + strings.Join(held, ", ") + "."
 }
 
 func siteTable(dev *memory.Device, rows int) *document.Table {

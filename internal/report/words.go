@@ -37,7 +37,7 @@ func newDocument(m *Model, rows int, much detail, ascii bool) *document.Document
 	if m.State == stateCalls {
 		addTables(d, m, rows)
 	}
-	addFrameworkMemory(d, m, rows)
+	addMemory(d, m, rows)
 	addSensors(d, m)
 	addCollectives(d, m)
 	addOverhead(d, m)

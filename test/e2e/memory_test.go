@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/inferscope/inferscope/internal/analysis/memory"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
@@ -17,37 +18,7 @@ import (
 // and of a place that allocates now and then it is exact.
 func TestMemoryRanges(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
-	dir := t.TempDir()
-	if text, err := exec.Command("make", "-s", "-C", "../../testdata/c10sim", "OUT="+dir).CombinedOutput(); err != nil {
-		t.Fatalf("make: %v\n%s", err, text)
-	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "c10victim"))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	lines := bufio.NewScanner(out)
-	ask := func(command string) string {
-		if command != "" {
-			fmt.Fprintln(in, command)
-		}
-		if !lines.Scan() {
-			t.Fatalf("%q: the program ended: %v", command, lines.Err())
-		}
-		return lines.Text()
-	}
-	ask("")
+	cmd, ask := startMemoryVictim(t, "c10victim")
 	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--overhead-budget", "0")
 	for range 10 {
 		ask("cache 20000")
@@ -84,6 +55,93 @@ func TestMemoryRanges(t *testing.T) {
 		if found[name] == 0 {
 			t.Errorf("%s is not found: %s", name, text)
 		}
+	}
+	d.stop()
+}
+
+// startMemoryVictim builds and starts a program of testdata/c10sim. ask sends it a command and returns its answer.
+func startMemoryVictim(t *testing.T, name string) (cmd *exec.Cmd, ask func(command string) string) {
+	t.Helper()
+	dir := t.TempDir()
+	if text, err := exec.Command("make", "-s", "-C", "../../testdata/c10sim", "OUT="+dir).CombinedOutput(); err != nil {
+		t.Fatalf("make: %v\n%s", err, text)
+	}
+	cmd = exec.CommandContext(t.Context(), filepath.Join(dir, name))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	ask = func(command string) string {
+		t.Helper()
+		if command != "" {
+			fmt.Fprintln(in, command)
+		}
+		if !lines.Scan() {
+			t.Fatalf("%q: the program ended: %v", command, lines.Err())
+		}
+		return lines.Text()
+	}
+	ask("")
+	return cmd, ask
+}
+
+// TestDriverLeak: a leak of a program without PyTorch, which calls the driver, is found with its function and its slope,
+// and what was live when the driver refused more. No budget: the program does nothing else, so that any cost is over it.
+func TestDriverLeak(t *testing.T) {
+	needs.Root(t, "it loads BPF programs and attaches probes")
+	cmd, ask := startMemoryVictim(t, "drivervictim")
+	ask("leak 50") // before the attach
+	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--overhead-budget", "0")
+	const leaks = 100
+	begin := time.Now()
+	for range leaks {
+		ask("leak 1")
+		ask("churn 10")
+		ask("host 1")
+		time.Sleep(40 * time.Millisecond)
+	}
+	took := time.Since(begin).Seconds()
+	ask("map 8")
+	ask("oom 2199023255552")
+	text, complaint, code := d.inferscope("memory", "--pid", fmt.Sprint(cmd.Process.Pid), "--json")
+	var said struct{ Memory memory.Summary }
+	if err := json.Unmarshal([]byte(text), &said); code != 0 || err != nil || len(said.Memory.Devices) != 3 {
+		t.Fatalf("%d, %v, %s: %s", code, err, complaint, text)
+	}
+	for _, dev := range said.Memory.Devices[1:] {
+		if dev.Allocated != 0 || len(dev.Leaks) != 0 || dev.Allocations == 0 || dev.Allocations != dev.Frees {
+			t.Errorf("of what is freed is said: %+v", dev)
+		}
+	}
+	gpu := said.Memory.Devices[0]
+	const mib = 1 << 20
+	if gpu.Type != "driver" || gpu.Allocated != leaks*mib+8*2*mib || gpu.Allocations != leaks+leaks*10+8 ||
+		gpu.Frees != leaks*10 {
+		t.Errorf("%s: %d bytes of %d allocations and %d frees", gpu.Type, gpu.Allocated, gpu.Allocations, gpu.Frees)
+	}
+	if len(gpu.Leaks) != 1 || len(gpu.Exhausted) != 1 {
+		t.Fatalf("%d leaks, %d failures: %s", len(gpu.Leaks), len(gpu.Exhausted), text)
+	}
+	leak, slope := gpu.Leaks[0], leaks*mib/took
+	if name := gpu.Sites[leak.Site].Name; !strings.HasPrefix(name, "leak_session") || leak.Bytes != leaks*mib ||
+		leak.PerSec < 0.7*slope || leak.PerSec > 1.05*slope { // the report ends later than the loop
+		t.Errorf("%s: %d bytes, %.0f bytes a second; truth %.0f", name, leak.Bytes, leak.PerSec, slope)
+	}
+	oom := gpu.Exhausted[0]
+	if oom.Asked != 1<<41 || len(oom.Live) == 0 || oom.Live[0].Site != leak.Site || oom.Live[0].Bytes != leaks*mib {
+		t.Errorf("out of memory: %+v", oom)
 	}
 	d.stop()
 }

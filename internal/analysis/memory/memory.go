@@ -1,6 +1,7 @@
-// Package memory says what frameworks' allocators held over the time of a recording, who allocated it and what was
-// never freed. Totals are what the allocators said themselves; what is said by stack is estimated from sampled
-// allocations, each of which stands for as many bytes as it was unlikely to be chosen.
+// Package memory says what frameworks' allocators and the driver's own calls held over the time of a recording, who
+// allocated it and what was never freed. Totals are what the allocators said themselves, or for the driver what was
+// counted since the attach; what is said by stack is estimated from sampled allocations, each of which stands for as
+// many bytes as it was unlikely to be chosen.
 package memory
 
 import (
@@ -20,13 +21,14 @@ type Summary struct {
 // Device is what one allocator held of one device in one process. Times are CLOCK_MONOTONIC ns.
 type Device struct {
 	PID   uint32 `json:"pid"`
-	Type  string `json:"type"`  // cuda, hip, cpu, or other
-	Index int    `json:"index"` // among those of its type
+	Type  string `json:"type"`  // cuda, hip, cpu, or other; of the driver's own calls: driver, pinned, managed
+	Index int    `json:"index"` // among those of its type; 0 of the driver's own calls, which are of all devices together
 
 	Allocated uint64 `json:"allocated_bytes"` // in blocks, at the end
 	Reserved  uint64 `json:"reserved_bytes"`  // in segments, at the end
 	// Process is what the process held of the GPU by NVML's count when that was asked for last; 0: not known. Driver is
-	// what of it was not in segments then: contexts, code, and what libraries allocate by themselves.
+	// what of it was not in segments then: contexts, code, what libraries allocate by themselves, and of the driver's own
+	// calls what they allocated before the attach.
 	Process  uint64 `json:"process_bytes,omitempty"`
 	Driver   uint64 `json:"driver_bytes,omitempty"`
 	Peak     uint64 `json:"peak_bytes"` // the most in blocks
@@ -70,6 +72,7 @@ const (
 	KindKept      KindName = "kept"              // allocated in the window, and held for long
 	KindTransient KindName = "in use"            // activations: others of the same stack were freed within the window
 	kindWorkspace KindName = "workspace"         // of cuBLAS and cuDNN
+	kindSegment   KindName = "segments"          // of PyTorch's allocator, which hands out blocks of them
 	kindUnseen    KindName = "allocated before the window"
 )
 
@@ -159,6 +162,7 @@ func Summarize(rec *recording.Recording) *Summary {
 	}
 	slices.SortFunc(s.Devices, func(a, b Device) int {
 		return cmp.Or(
+			last(a.OfDriver(), b.OfDriver()),
 			cmp.Compare(b.Reserved, a.Reserved),
 			cmp.Compare(b.Allocated, a.Allocated),
 			cmp.Compare(a.PID, b.PID),
@@ -167,6 +171,28 @@ func Summarize(rec *recording.Recording) *Summary {
 		)
 	})
 	return s
+}
+
+// OfDriver reports whether the driver's own calls allocated it, not a framework's allocator.
+func (d *Device) OfDriver() bool {
+	return d.Type == "driver" || d.Type == "pinned" || d.Type == "managed"
+}
+
+// OnlySegments reports whether the driver's own calls allocated segments of PyTorch's allocators and nothing else.
+func (d *Device) OnlySegments() bool {
+	return d.OfDriver() && len(d.Exhausted) == 0 && len(d.Sites) > 0 &&
+		!slices.ContainsFunc(d.Sites, func(s site) bool { return s.Kind != kindSegment })
+}
+
+// last orders what is before what is not.
+func last(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 // gathered is what events say of each allocator.
@@ -234,21 +260,28 @@ func sampleOf(e *event.Event) sample {
 // liveAt reports whether it was allocated at a time.
 func (s *sample) liveAt(at uint64) bool { return s.from <= at && (s.open || s.to > at) }
 
-func typeName(t uint8) string {
-	switch t {
+// TypeName returns the Type of a Device.
+func TypeName(d event.MemoryDevice) string {
+	switch d.Type() {
 	case event.CPUMemory:
 		return "cpu"
 	case event.CUDAMemory:
 		return "cuda"
 	case event.HIPMemory:
 		return "hip"
+	case event.DriverMemory:
+		return "driver"
+	case event.PinnedMemory:
+		return "pinned"
+	case event.ManagedMemory:
+		return "managed"
 	}
 	return "other"
 }
 
 func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 	out := Device{
-		PID: key.pid, Type: typeName(key.device.Type()), Index: key.device.Index(),
+		PID: key.pid, Type: TypeName(key.device), Index: key.device.Index(),
 		Kinds: []kindBytes{}, Levels: []level{}, Sites: []site{}, Leaks: []leakSite{}, Exhausted: []Exhausted{},
 		Samples: len(d.samples),
 	}
@@ -263,7 +296,7 @@ func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 		samples,
 		func(a, b sample) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.pointer, b.pointer)) },
 	)
-	w := window{rec: rec, from: rec.Meta.From, to: rec.Meta.To}
+	w := window{rec: rec, from: rec.Meta.From, to: rec.Meta.To, driver: key.device.Driver()}
 	if len(d.levels) > 0 {
 		w.from = max(w.from, d.levels[0].TS)
 		w.to = max(w.from, min(w.to, d.levels[len(d.levels)-1].End()))
@@ -274,6 +307,10 @@ func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 	out.Leaks = sites.leaks(&w)
 	sites.fullIn(&out, gpu.Memory)
 	for i := range d.exhausted {
+		// PyTorch's allocator frees what it has cached and asks the driver again; it says itself if that fails too.
+		if placeOf(&w, d.exhausted[i].Args[0]).kind == kindSegment {
+			continue
+		}
 		out.Exhausted = append(out.Exhausted, sites.exhausted(&w, &d.exhausted[i], &out))
 	}
 	return out
@@ -281,8 +318,11 @@ func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 
 // gpuOf returns the GPU that a device of an allocator is; the zero value where that is not known.
 func gpuOf(rec *recording.Recording, key deviceKey) recording.Device {
-	if rec.Meta.GPU == nil || key.device.Type() == event.CPUMemory {
+	if rec.Meta.GPU == nil || key.device.Type() == event.CPUMemory || key.device.Type() == event.PinnedMemory {
 		return recording.Device{}
+	}
+	if key.device.Driver() {
+		return onlyGPU(rec.Meta.GPU.Devices, key.pid)
 	}
 	for _, g := range rec.Meta.GPU.Devices {
 		if g.PID == key.pid && int(g.ID) == key.device.Index() {
@@ -290,6 +330,21 @@ func gpuOf(rec *recording.Recording, key deviceKey) recording.Device {
 		}
 	}
 	return recording.Device{}
+}
+
+// onlyGPU returns the GPU of a process that uses one; the zero value where it uses several or none is known.
+func onlyGPU(all []recording.Device, pid uint32) recording.Device {
+	var out recording.Device
+	n := 0
+	for _, g := range all {
+		if g.PID == pid {
+			out, n = g, n+1
+		}
+	}
+	if n != 1 {
+		return recording.Device{}
+	}
+	return out
 }
 
 // process compares what the process held by NVML's count with what was in segments at that time.
@@ -382,7 +437,7 @@ func (d *Device) kinds() {
 		parts[kindUnseen] = rest
 	}
 	parts[kindBefore] = left
-	for _, kind := range []KindName{kindBefore, KindKept, KindTransient, kindWorkspace, kindUnseen} {
+	for _, kind := range []KindName{kindBefore, KindKept, KindTransient, kindWorkspace, kindSegment, kindUnseen} {
 		if bytes := uint64(parts[kind]); bytes > 0 {
 			d.Kinds = append(d.Kinds, kindBytes{kind, bytes})
 		}

@@ -179,6 +179,74 @@ func TestLeak(t *testing.T) {
 	}
 }
 
+// TestDriverLeak: a leak of the driver's own calls is found, under the function that called the runtime; segments of
+// PyTorch's allocator that grow are no leak of theirs.
+func TestDriverLeak(t *testing.T) {
+	b := newBuild()
+	leak := b.Stack(recordtest.Native("cudaMalloc", "libcudart.so.13"), recordtest.Native("llama.so+0x10", "llama.so"),
+		recordtest.Native("new_session", "serve"), recordtest.Native("main", "serve"))
+	segment := b.Stack(recordtest.Native("cudaMalloc", "libcudart.so.13"),
+		recordtest.Native("c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc", "libc10_cuda.so"),
+		recordtest.Python("forward", "serve.py", 40))
+	for i := range uint64(100) {
+		for k, stack := range []uint64{leak, segment} {
+			b.pointer += 4096
+			at := from + i*second/10
+			b.Event(event.Event{
+				TS: at, Dur: to - at, PID: recordtest.PID, TID: recordtest.PID, Func: event.DriverMemory | 255<<8,
+				Kind: event.Allocation, Flags: event.Open | event.Timed,
+				Args: [4]uint64{stack, b.pointer, uint64(k+1) * mib, 4096},
+			})
+		}
+	}
+	for _, stack := range []uint64{leak, segment} {
+		b.Event(event.Event{
+			TS: to - second, PID: recordtest.PID, Func: event.DriverMemory | 255<<8, Kind: event.OutOfMemory,
+			Args: [4]uint64{stack, 500 * mib, 270 * mib, 270 * mib},
+		})
+	}
+	d := b.only(t)
+	if len(d.Exhausted) != 1 || d.Exhausted[0].Name != d.Sites[d.Exhausted[0].Live[1].Site].Name {
+		t.Errorf("the allocation that failed: %+v", d.Exhausted)
+	}
+	if d.Type != "driver" || !d.OfDriver() || d.OnlySegments() || len(d.Leaks) != 1 {
+		t.Fatalf("%+v", d)
+	}
+	l := d.Leaks[0]
+	if name := d.Sites[l.Site].Name; name != "new_session < main (at llama.so+0x10)" {
+		t.Errorf("the leak is at %s", name)
+	}
+	if math.Abs(l.PerSec-10*mib) > mib/100 || l.Bytes != 100*mib {
+		t.Errorf("%.0f bytes a second, %d bytes", l.PerSec, l.Bytes)
+	}
+	segments := 0
+	for _, s := range memory.Samples(b.Recording()) {
+		if s.Segment {
+			segments++
+		}
+	}
+	if segments != 100 {
+		t.Errorf("%d samples are of segments, want 100", segments)
+	}
+}
+
+// TestWorkspace: what a line of Python allocates for cuBLAS is another kind than the tensors of the same line.
+func TestWorkspace(t *testing.T) {
+	b := newBuild()
+	b.levels([2]uint64{to, 400 * mib})
+	line := recordtest.Python("forward", "serve.py", 40)
+	workspace := b.Stack(recordtest.Native("c10::reportMemoryUsageToProfiler", "libc10.so"),
+		recordtest.Native("at::cuda::getCUDABlasLtWorkspace", "libtorch_cuda.so"), line)
+	tensor := b.Stack(recordtest.Native("c10::reportMemoryUsageToProfiler", "libc10.so"),
+		recordtest.Native("at::empty", "libtorch.so"), line)
+	b.block(workspace, from+second, 0, 8*mib, 4096)
+	b.block(tensor, from+second, 0, 4*mib, 4096)
+	d := b.only(t)
+	if len(d.Sites) != 2 || d.Sites[0].Kind != "workspace" || d.Sites[0].Live != 8*mib || d.Sites[1].Kind != memory.KindKept {
+		t.Errorf("%+v", d.Sites)
+	}
+}
+
 // TestWeights: an allocation stands for more bytes the less likely it was to be chosen, and one of two stretches that
 // tell of it counts once.
 func TestWeights(t *testing.T) {

@@ -20,17 +20,25 @@ type Sample struct {
 	Weight  float64 // bytes that it stands for
 	Count   float64 // allocations that it stands for
 	Stack   uint64  // index + 1 into the recording's stacks; 0: not known
+	// Segment reports that the driver's own call made it for PyTorch's allocator, whose blocks are samples of their own.
+	Segment bool
 }
 
 // Samples returns the sampled allocations of a recording, in the order of time.
 func Samples(rec *recording.Recording) []Sample {
 	var out []Sample
 	for key, d := range gather(rec).devices {
+		segments := map[uint64]bool{} // by stack
 		for _, s := range d.samples {
+			segment, ok := segments[s.stack]
+			if !ok && key.device.Driver() {
+				segment = placeOf(&window{rec: rec, driver: true}, s.stack).kind == kindSegment
+				segments[s.stack] = segment
+			}
 			out = append(out, Sample{
 				PID: key.pid, Device: key.device, From: s.from, To: s.to, Open: s.open, Pointer: s.pointer,
 				Bytes:  uint64(s.bytes),
-				Weight: s.weight, Count: s.count, Stack: s.stack,
+				Weight: s.weight, Count: s.count, Stack: s.stack, Segment: segment,
 			})
 		}
 	}

@@ -18,6 +18,7 @@ import (
 type window struct {
 	rec      *recording.Recording
 	from, to uint64 // ns
+	driver   bool   // of what the driver's own calls allocated
 }
 
 // sites are the places that allocate.
@@ -31,22 +32,22 @@ const maxStack = 64
 
 // sitesOf sorts samples by where they were allocated.
 func sitesOf(w *window, samples []sample, peakAt uint64) *sites {
-	at := map[int32]int{}
-	nodes := map[uint64]int32{}
+	at := map[place]int{}
+	places := map[uint64]place{}
 	out := &sites{list: []site{}}
 	for i := range samples {
 		s := &samples[i]
-		node, ok := nodes[s.stack]
+		p, ok := places[s.stack]
 		if !ok {
-			node = siteNode(&w.rec.Meta, s.stack)
-			nodes[s.stack] = node
+			p = placeOf(w, s.stack)
+			places[s.stack] = p
 		}
-		k, ok := at[node]
+		k, ok := at[p]
 		if !ok {
 			k = len(out.list)
-			at[node] = k
-			stack := stackOf(&w.rec.Meta, node)
-			out.list = append(out.list, site{Name: siteName(stack), Stack: stack})
+			at[p] = k
+			stack := stackOf(&w.rec.Meta, p.node)
+			out.list = append(out.list, site{Name: siteName(stack), Stack: stack, Kind: p.kind})
 			out.samples = append(out.samples, nil)
 		}
 		out.samples[k] = append(out.samples[k], *s)
@@ -117,8 +118,7 @@ func (s *site) fill(w *window, samples []sample, means *[64]float64, peakAt uint
 	s.Bytes, s.Count, s.Samples = uint64(bytes), uint64(math.Round(count)), len(samples)
 	s.Life = quantile.Upper(lives)
 	switch {
-	case isWorkspace(s.Stack):
-		s.Kind = kindWorkspace
+	case s.Kind != "": // its functions tell
 	case freed > live && s.Age < 10*s.Life || len(lives) == 0 && float64(s.Age) < keptFor*float64(w.to-w.from):
 		s.Kind = KindTransient
 	default:
@@ -126,10 +126,40 @@ func (s *site) fill(w *window, samples []sample, means *[64]float64, peakAt uint
 	}
 }
 
-func isWorkspace(stack []recording.Frame) bool {
-	return slices.ContainsFunc(stack, func(f recording.Frame) bool {
-		return f.Kind == recording.NativeFrame && strings.Contains(strings.ToLower(f.Name), "workspace")
-	})
+// place is where allocations are made: one line can make several kinds.
+type place struct {
+	node int32
+	kind KindName // "": the functions do not tell
+}
+
+func placeOf(w *window, stack uint64) place {
+	m := &w.rec.Meta
+	p := place{node: siteNode(m, stack)}
+	if stack == 0 || stack > uint64(len(m.Stacks)) {
+		return p
+	}
+	frames := stackOf(m, int32(stack-1)) // with the allocator's own
+	switch {
+	case w.driver && slices.ContainsFunc(frames, isSegment):
+		p.kind = kindSegment
+	case slices.ContainsFunc(frames, isWorkspace):
+		p.kind = kindWorkspace
+	}
+	return p
+}
+
+// isWorkspace reports whether a function gets memory for the libraries of matrix products and convolutions. PyTorch's
+// handle of cuBLAS has its workspace from where the handle is first used.
+func isWorkspace(f recording.Frame) bool {
+	return f.Kind == recording.NativeFrame && (strings.Contains(strings.ToLower(f.Name), "workspace") ||
+		strings.Contains(f.Name, "getCurrentCUDABlasHandle"))
+}
+
+// isSegment reports whether a function is of PyTorch's caching allocators.
+func isSegment(f recording.Frame) bool {
+	return f.Kind == recording.NativeFrame && (strings.Contains(f.Name, "CachingAllocator") ||
+		strings.Contains(f.Name, "CachingHostAllocator") || strings.HasPrefix(f.Name, "libc10_cuda") ||
+		strings.HasPrefix(path.Base(f.File), "libc10_cuda"))
 }
 
 // siteNode returns the node of a stack at which a person would look for it: the Python line, else the first function
@@ -170,7 +200,7 @@ func frame(m *recording.Meta, n int32) recording.Frame {
 func allocator(name string) bool {
 	for _, prefix := range []string{
 		"c10::", "at::", "torch::", "std::", "void c10::", "void at::", "libc10", "libtorch", "operator new", "_ZN3c10",
-		"_ZN2at", "THP", "cuda::",
+		"_ZN2at", "THP", "cuda::", "cudaMalloc", "cudaHost", "cuMem", "libcuda", "hipMalloc", "hipHost", "libamdhip64",
 	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
@@ -202,10 +232,27 @@ func siteName(stack []recording.Frame) string {
 	if f.Kind == recording.PythonFrame {
 		return fmt.Sprintf("%s (%s:%d)", f.Name, path.Base(f.File), f.Line)
 	}
-	if len(stack) > 1 && stack[1].Kind == recording.NativeFrame {
-		return f.Name + " < " + stack[1].Name
+	k := slices.IndexFunc(stack, func(f recording.Frame) bool { return !strings.Contains(f.Name, "+0x") })
+	if k <= 0 || stack[k].Kind != recording.NativeFrame || startsThread(stack[k].Name) {
+		k = 0
 	}
-	return f.Name
+	name := stack[k].Name
+	if k+1 < len(stack) && stack[k+1].Kind == recording.NativeFrame && !startsThread(stack[k+1].Name) {
+		name += " < " + stack[k+1].Name
+	}
+	if k > 0 {
+		name += " (at " + f.Name + ")"
+	}
+	return name
+}
+
+// startsThread reports whether every thread begins in a function.
+func startsThread(name string) bool {
+	switch name {
+	case "_start", "start_thread", "clone", "clone3", "__clone3":
+		return true
+	}
+	return strings.HasPrefix(name, "__libc_start_")
 }
 
 // What a leak must show: so long a time, so many parts of it, in each of which something stays, that many samples in
@@ -226,6 +273,9 @@ func (s *sites) leaks(w *window) []leakSite {
 		return out
 	}
 	for k := range s.list {
+		if s.list[k].Kind == kindSegment { // the blocks in it tell
+			continue
+		}
 		if l, ok := leak(w, s.samples[k]); ok {
 			l.Site = k
 			out = append(out, l)
@@ -276,10 +326,11 @@ func (s *sites) fullIn(d *Device, memory uint64) {
 	for i := range d.Leaks {
 		all += d.Leaks[i].PerSec
 	}
-	if all <= 0 || memory <= d.Allocated {
+	used := max(d.Allocated, d.Process)
+	if all <= 0 || memory <= used {
 		return
 	}
-	ns := float64(memory-d.Allocated) / all * 1e9
+	ns := float64(memory-used) / all * 1e9
 	for i := range d.Leaks {
 		if ns < math.MaxInt64 {
 			d.Leaks[i].FullIn = uint64(ns)

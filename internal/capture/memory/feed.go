@@ -198,7 +198,7 @@ func (s *Source) end(pid uint32, at uint64) {
 	for key, d := range s.programs.devices() {
 		if key.pid() == pid {
 			s.feed.ready = append(s.feed.ready, standing(key, &d, at)...)
-			r := runsOf(&d, levelSampled)
+			r := runsOf(key, &d, levelSampled)
 			s.feed.spent.Count, s.feed.spent.NS = s.feed.spent.Count+r.Count, s.feed.spent.NS+r.NS
 		}
 	}

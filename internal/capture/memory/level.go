@@ -26,7 +26,7 @@ var levels = []overhead.Level{
 		Loses: "nine tenths of the time in which PyTorch's allocators are watched: totals are exact now and then, " +
 			"counts are of a tenth, what stays is not known",
 	},
-	levelOff: {Name: recording.LevelOff, Loses: "allocations of PyTorch's own allocators"},
+	levelOff: {Name: recording.LevelOff, Loses: "allocations of PyTorch's own allocators; what the driver allocates by place"},
 }
 
 // budgets are how many stacks of a device and a class of sizes are taken in a tenth of a second, by level.
@@ -86,7 +86,7 @@ func (s *Source) apply() error {
 		}
 	}
 	if !s.open {
-		errs = append(errs, s.unfollow())
+		errs = append(errs, s.unfollow(s.level == levelOff))
 	}
 	return errors.Join(errs...)
 }
@@ -138,14 +138,17 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 	}
 	for key, d := range s.programs.devices() {
 		if pid == 0 || key.pid() == pid {
-			out = out.Add(runsOf(&d, level))
+			out = out.Add(runsOf(key, &d, level))
 		}
 	}
 	return out
 }
 
 // runsOf is what was counted while a level is in force.
-func runsOf(d *bpf.MemoryMemoryDevice, level int) overhead.Runs {
+func runsOf(key deviceKey, d *bpf.MemoryMemoryDevice, level int) overhead.Runs {
+	if key.isDriver() {
+		return driverRuns(d, level)
+	}
 	calls := d.Allocations + d.Frees
 	at := make([]uint64, len(levels))
 	for l := range at {
@@ -160,14 +163,25 @@ func runsOf(d *bpf.MemoryMemoryDevice, level int) overhead.Runs {
 	return overhead.Runs{Count: calls, NS: ns, At: at}
 }
 
-// unfollow forgets what is live, whose frees will not be seen.
-func (s *Source) unfollow() error {
+// unfollow forgets what is live, whose frees will not be seen: of frameworks, and of the driver where its probes are off
+// too.
+func (s *Source) unfollow(driver bool) error {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	s.take(s.feed.held)
 	for key := range s.feed.live {
-		s.programs.drop(key)
+		if driver || !key.device.isDriver() {
+			s.programs.drop(key)
+			delete(s.feed.live, key)
+		}
 	}
-	clear(s.feed.live)
+	if driver {
+		s.programs.forgetDriver(0)
+		for key := range s.programs.devices() {
+			if key.isDriver() {
+				_ = s.programs.coll.Maps[bpf.MemoryMapMemoryDevices].Delete(uint64(key)) // it may be gone already
+			}
+		}
+	}
 	return s.programs.awaitNone()
 }

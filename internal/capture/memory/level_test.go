@@ -10,7 +10,7 @@ import (
 func TestCostOfOtherLevels(t *testing.T) {
 	counted := &bpf.MemoryMemoryDevice{Allocations: 6000, Frees: 6000, Samples: 80}
 	for level := range levels {
-		r := runsOf(counted, level)
+		r := runsOf(0, counted, level)
 		if level < levelOff && r.At[level] != r.NS {
 			t.Errorf("at level %d the calls took %d ns, %d by level", level, r.NS, r.At[level])
 		}
@@ -20,7 +20,7 @@ func TestCostOfOtherLevels(t *testing.T) {
 			}
 		}
 	}
-	if r := runsOf(counted, levelSampled); r.At[levelWindows] > r.NS/5 {
+	if r := runsOf(0, counted, levelSampled); r.At[levelWindows] > r.NS/5 {
 		t.Errorf("a tenth of the time would take %d ns of %d", r.At[levelWindows], r.NS)
 	}
 }

@@ -18,6 +18,8 @@ type programs struct {
 	coll              *ebpf.Collection
 	report, exhausted *ebpf.Program
 	reader            *ring.Records // nil: closed
+
+	driverEnter, driverReturn, driverFree *ebpf.Program
 }
 
 // load loads the programs so that they write into rings.
@@ -56,6 +58,10 @@ func load(rings *ring.Rings, opts Options) (*programs, error) {
 		coll:      coll,
 		report:    coll.Programs[bpf.MemoryProgMemoryReport],
 		exhausted: coll.Programs[bpf.MemoryProgMemoryExhausted],
+
+		driverEnter:  coll.Programs[bpf.MemoryProgDriverEnter],
+		driverReturn: coll.Programs[bpf.MemoryProgDriverReturn],
+		driverFree:   coll.Programs[bpf.MemoryProgDriverFree],
 	}
 	if p.reader, err = ring.OpenRecords(coll.Maps[bpf.MemoryMapMemoryRecords]); err != nil {
 		coll.Close()
@@ -75,7 +81,7 @@ func (p *programs) close() error {
 }
 
 // counts is what the programs lost.
-type counts struct{ lost, forgotten, devices, unfreed uint64 }
+type counts struct{ lost, forgotten, devices, unfreed, blocks uint64 }
 
 func (p *programs) counts() counts {
 	read := func(which bpf.MemoryMemoryCount) (n uint64) {
@@ -92,6 +98,7 @@ func (p *programs) counts() counts {
 		forgotten: read(bpf.MemoryMemoryCountMEMORY_COUNT_FORGOTTEN),
 		devices:   read(bpf.MemoryMemoryCountMEMORY_COUNT_DEVICES),
 		unfreed:   read(bpf.MemoryMemoryCountMEMORY_COUNT_UNFREED),
+		blocks:    read(bpf.MemoryMemoryCountMEMORY_COUNT_BLOCKS),
 	}
 }
 
@@ -119,6 +126,7 @@ func (p *programs) forget(pid uint32) {
 			_ = p.coll.Maps[bpf.MemoryMapMemoryDevices].Delete(uint64(key)) // it may be gone already
 		}
 	}
+	p.forgetDriver(pid)
 }
 
 // live reports whether a block is still known not to be freed.

@@ -2,7 +2,8 @@
 // functions of PyTorch's libc10 that its allocators call for every block, which exist for profilers but are
 // called without one too. Totals are exact from the first call on, also after a late attach, because the
 // allocator says them itself; stacks are of allocations that chance chooses by their bytes
-// (bpf/memory.bpf.c). What the driver allocates is seen by package cudaapi.
+// (bpf/memory.bpf.c). What the CUDA driver allocates is counted in the same way, from the attach on
+// (bpf/memory_driver.h); how long its calls take is seen by package cudaapi.
 package memory
 
 import (
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -87,6 +89,7 @@ type library struct {
 	reporting  *uprobe.Attachment // on reports; nil: off
 	exhausted  []uprobe.Site
 	failing    *uprobe.Attachment // on exhausted
+	driver     *driverProbes      // nil: it is not the driver's
 	err        error
 }
 
@@ -102,13 +105,13 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 // Name returns what the source is called in status and reports.
 func (s *Source) Name() string { return sourceName }
 
-// candidate reports whether a file of this name may be PyTorch's libc10.
+// candidate reports whether a file of this name may be PyTorch's libc10, or the CUDA driver's.
 func candidate(base string) bool {
 	rest, ok := strings.CutPrefix(base, "libc10")
-	return ok && (strings.HasPrefix(rest, ".so") || strings.HasPrefix(rest, "-"))
+	return isDriverFile(base) || ok && (strings.HasPrefix(rest, ".so") || strings.HasPrefix(rest, "-"))
 }
 
-// Follow probes the libc10 that p has mapped, if it is not probed yet.
+// Follow probes the libc10 and the driver that p has mapped, if they are not probed yet.
 func (s *Source) Follow(p *proc.Process) error {
 	mappings, err := proc.Libraries(p, candidate)
 	if err != nil {
@@ -166,6 +169,13 @@ func (s *Source) resolve(p *proc.Process, m proc.Mapping, l *library) error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
+	if isDriverFile(path.Base(m.Path)) {
+		if l.driver, err = driverSites(image, s.opts.Mode); err != nil || l.driver == nil {
+			return errors.Join(err, file.Close()) // a stub allocates nothing
+		}
+		l.file = file
+		return nil
+	}
 	functions, err := image.Named(func(name string) bool {
 		return strings.HasPrefix(name, reportSymbol) || strings.HasPrefix(name, exhaustedSymbol)
 	})
@@ -198,6 +208,12 @@ func (s *Source) put(pid uint32, l *library) error {
 	if l.file == nil {
 		return nil
 	}
+	if l.driver != nil {
+		if s.level == levelOff {
+			return l.driver.off()
+		}
+		return s.putDriver(pid, l)
+	}
 	attach := func(to **uprobe.Attachment, program *ebpf.Program, sites []uprobe.Site) (err error) {
 		if *to == nil && len(sites) > 0 {
 			*to, err = uprobe.AttachProgram(s.opts.LinkHolder, s.opts.Mode, program, l.file, pid, sites)
@@ -225,6 +241,9 @@ func detach(at **uprobe.Attachment) error {
 
 func (l *library) close() error {
 	err := errors.Join(detach(&l.reporting), detach(&l.failing))
+	if l.driver != nil {
+		err = errors.Join(err, l.driver.off())
+	}
 	if l.file != nil {
 		_ = l.file.Close() // it was only read
 		l.file = nil
@@ -306,7 +325,7 @@ func (s *Source) Losses() []loss.Loss {
 			loss.Loss{
 				Reason: loss.ProbeFailed,
 				Count:  s.failed,
-				Detail: "probes of PyTorch's allocator could not be put on or taken off",
+				Detail: "probes of allocations could not be put on or taken off",
 			},
 		)
 	}
@@ -318,6 +337,7 @@ func (s *Source) Losses() []loss.Loss {
 		{counts.lost, "samples of allocations, for want of room in their ring"},
 		{counts.forgotten, "samples of allocations whose frees are not noticed, because too many are live"},
 		{counts.devices, "calls, because too many processes and devices allocate"},
+		{counts.blocks, "allocations of the driver, because too many are live"},
 	} {
 		if c.n > 0 {
 			out = append(out, loss.Loss{Reason: loss.MemorySamplesLost, Count: c.n, Detail: c.detail})
@@ -335,7 +355,7 @@ func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := recording.Source{
-		Name: sourceName, State: "waiting", Detail: "no process maps PyTorch's libc10", Optional: true,
+		Name: sourceName, State: "waiting", Detail: "no process maps PyTorch's libc10 or the CUDA driver", Optional: true,
 	}
 	for _, q := range s.procs {
 		for _, l := range q.libraries {

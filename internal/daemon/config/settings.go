@@ -114,7 +114,7 @@ func all() []Setting {
 		},
 		{
 			"trigger_memory", "INFERSCOPE_TRIGGER_MEMORY", "false",
-			"likewise where an allocation of PyTorch fails for want of memory", true,
+			"likewise where an allocation of PyTorch or of the CUDA driver fails for want of memory", true,
 			func(s *Settings, v string) error { return boolean(v, &s.TriggerMemory) },
 		},
 		{

@@ -75,8 +75,18 @@ const (
 	HIPMemory  = 6
 )
 
+// Types of what the driver's own calls allocate, beyond those of c10: of all devices together.
+const (
+	DriverMemory  = 0x40 + iota // on a GPU
+	PinnedMemory                // of the host, page-locked
+	ManagedMemory               // moves between both
+)
+
 // Type returns the c10::DeviceType.
 func (d MemoryDevice) Type() uint8 { return uint8(d) }
+
+// Driver reports whether the driver's own calls allocated it, not a framework's allocator.
+func (d MemoryDevice) Driver() bool { return d.Type() >= DriverMemory && d.Type() <= ManagedMemory }
 
 // Index returns the number of the device among those of its type; 0 where it has none.
 func (d MemoryDevice) Index() int {

@@ -256,13 +256,13 @@ func Kinds() []Kind { //nolint:funlen // a table
 		{
 			MemoryUnseen,
 			Warning,
-			"the allocator of a framework could not be probed, so that its memory is not known",
+			"an allocator could not be probed, so that its memory is not known",
 			"",
 		},
 		{
 			MemorySamplesLost,
 			Warning,
-			"some of a framework's allocations were not followed: totals are exact, live bytes by stack are lower " +
+			"some allocations were not followed: totals of frameworks are exact, live bytes by stack are lower " +
 				"bounds",
 			"",
 		},

@@ -35,8 +35,8 @@ func writeHeap(v *view, out *bufio.Writer) error {
 			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"},
 			TimeNanos:  v.rec.Meta.WallFrom, DurationNanos: int64(v.T.To - v.T.From),
 			Comments: []string{
-				"memory that PyTorch's allocators handed out, estimated from sampled allocations; blocks of before " +
-					"the attach have no stack",
+				"memory that PyTorch's allocators and other callers of the CUDA driver allocated, estimated from sampled " +
+					"allocations; blocks of before the attach have no stack",
 			},
 		},
 	}
@@ -48,12 +48,16 @@ func writeHeap(v *view, out *bufio.Writer) error {
 	known := map[key]*profile.Sample{}
 	sums := map[*profile.Sample]*[heapTypes]float64{}
 	for _, s := range memory.Samples(v.rec) {
+		if s.Segment { // its blocks count
+			continue
+		}
 		k := key{s.PID, uint16(s.Device), s.Stack}
 		p := known[k]
 		if p == nil {
 			p = &profile.Sample{
 				Location: x.locations(sampleKey{stack: s.Stack}),
 				NumLabel: map[string][]int64{"pid": {int64(s.PID)}, "device": {int64(s.Device.Index())}},
+				Label:    map[string][]string{"memory": {memory.TypeName(s.Device)}},
 			}
 			known[k] = p
 			sums[p] = &[heapTypes]float64{}
@@ -82,6 +86,7 @@ func writeHeap(v *view, out *bufio.Writer) error {
 						x.named("[before the attach]"),
 					}, Value: []int64{0, 0, 0, int64(min(d.BeforeLeft, math.MaxInt64))},
 					NumLabel: map[string][]int64{"pid": {int64(d.PID)}, "device": {int64(d.Index)}},
+					Label:    map[string][]string{"memory": {d.Type}},
 				})
 			}
 		}

@@ -17,6 +17,7 @@ import (
 func writeMemoryViz(v *view, out *bufio.Writer) error {
 	p := &pickler{w: out, memo: map[any]uint32{}}
 	m := &snapshot{v: v, p: p, samples: memory.Samples(v.rec), summary: memory.Summarize(v.rec)}
+	m.samples = slices.DeleteFunc(m.samples, func(s memory.Sample) bool { return !gpuType(s.Device) })
 	p.begin()
 	m.write()
 	p.end()
@@ -42,7 +43,7 @@ func (m *snapshot) write() {
 	p.text("segments")
 	p.list(func() {
 		for _, s := range m.samples {
-			if s.Open && gpuType(s.Device) {
+			if s.Open && !s.Segment {
 				m.segment(s.Device.Index(), s.Pointer, s.Bytes, s.Stack)
 			}
 		}
@@ -58,7 +59,7 @@ func (m *snapshot) write() {
 }
 
 func gpuType(d event.MemoryDevice) bool {
-	return d.Type() == event.CUDAMemory || d.Type() == event.HIPMemory
+	return d.Type() == event.CUDAMemory || d.Type() == event.HIPMemory || d.Type() == event.DriverMemory
 }
 
 // devices returns how many there are: the list of traces is by index. Bounded, because the index is the target's.
@@ -66,9 +67,7 @@ func (m *snapshot) devices() int {
 	const most = 64
 	n := 1
 	for _, s := range m.samples {
-		if gpuType(s.Device) {
-			n = max(n, s.Device.Index()+1)
-		}
+		n = max(n, s.Device.Index()+1)
 	}
 	return min(n, most)
 }
@@ -112,12 +111,12 @@ func (m *snapshot) rest() {
 	}
 	for i := range m.summary.Devices {
 		d := &m.summary.Devices[i]
-		if d.Type != "cuda" && d.Type != "hip" {
+		if d.Type != "cuda" && d.Type != "hip" && d.Type != "driver" {
 			continue
 		}
 		sampled := uint64(0)
 		for _, s := range m.samples {
-			if s.Open && gpuType(s.Device) && s.PID == d.PID && s.Device.Index() == d.Index {
+			if s.Open && s.PID == d.PID && memory.TypeName(s.Device) == d.Type && s.Device.Index() == d.Index {
 				sampled += s.Bytes
 			}
 		}
@@ -137,7 +136,7 @@ func (m *snapshot) trace(device int) {
 	var all []entry
 	for i := range m.samples {
 		s := &m.samples[i]
-		if !gpuType(s.Device) || s.Device.Index() != device {
+		if s.Segment || s.Device.Index() != device {
 			continue
 		}
 		if s.From >= m.v.rec.Meta.From {

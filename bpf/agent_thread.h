@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+#ifndef INFERSCOPE_AGENT_THREAD_H
+#define INFERSCOPE_AGENT_THREAD_H
+
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+/* Whether this is the agent's own thread, or one of CUPTI's, which have the name that the agent's had when they began
+ * (agent/src/loop.c, internal/analysis/threads). Their calls are none of the program's. */
+static __always_inline int is_agent(void)
+{
+	const __u64 *comm = (const __u64 *)bpf_get_current_task_btf()->comm;
+
+	return (comm[0] == 0x6f63737265666e69ULL && comm[1] == 0x6570ULL) /* inferscope */
+	    || comm[0] == 0x6974707563ULL; /* cupti */
+}
+
+#endif

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * What the CUDA driver allocates and frees: probes on cuMemAlloc, cuMemFree and their kin. An allocation counts when
+ * its call returns, a free when its call begins: from then on another thread may get the address.
+ *
+ * Physical memory (cuMemCreate) is freed when its handle is released and nothing maps it any more: programs release
+ * handles as soon as they are mapped.
+ */
+#ifndef INFERSCOPE_MEMORY_DRIVER_H
+#define INFERSCOPE_MEMORY_DRIVER_H
+
+#define DRIVER_BLOCKS 65536
+#define DRIVER_MAPPINGS 16384
+#define DRIVER_UNMAPPED 1024  /* mappings that one cuMemUnmap ends at most */
+#define DRIVER_EVERY 1000000LL	  /* ns between levels at least */
+#define DRIVER_OUT_OF_MEMORY 2	  /* CUDA_ERROR_OUT_OF_MEMORY, hipErrorOutOfMemory */
+
+/* What a probed function does: the lowest byte of its cookie. */
+enum driver_call_kind {
+	DRIVER_ALLOCATE = 1, /* (pointer or handle *, bytes, ...) */
+	DRIVER_PITCH = 2,    /* (pointer *, pitch *, width, height, ...) */
+	DRIVER_REGISTER = 3, /* (pointer, bytes, ...) */
+	DRIVER_MAP = 4,	     /* (pointer, bytes, offset, handle, ...) */
+	DRIVER_RETAIN = 5,   /* (handle *, pointer) */
+	DRIVER_FREE = 6,     /* (pointer or handle, ...) */
+	DRIVER_UNMAP = 7,    /* (pointer, bytes) */
+};
+#define DRIVER_KIND(cookie) ((__u8)(cookie))
+#define DRIVER_DEVICE(cookie) ((__u16)((cookie) >> 8)) /* what it allocates; as func of events */
+#define DRIVER_HANDLE(cookie) ((cookie) >> 24 & 1)     /* it goes by a handle, not by an address */
+
+const enum driver_call_kind *export_driver_call_kind __attribute__((unused));
+
+/* A call that has not returned. */
+struct driver_call {
+	__u64 cookie; /* 0: none */
+	__u64 sp;
+	__u64 pointer;
+	__u64 bytes;
+	__u64 handle;
+};
+
+struct driver_block {
+	__u64 bytes;
+	__u32 uses; /* its handle, if it was not released, and each mapping */
+	__u16 device;
+	__u16 sampled;
+};
+
+struct driver_mapping {
+	__u64 bytes;
+	__u64 handle;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct driver_call);
+} driver_calls SEC(".maps");
+
+/* All blocks that are live, by DRIVER_HANDLE | pid << 32 and address or handle. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, DRIVER_BLOCKS);
+	__type(key, struct memory_block);
+	__type(value, struct driver_block);
+} driver_blocks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, DRIVER_MAPPINGS);
+	__type(key, struct memory_block); /* pid << 32, and address */
+	__type(value, struct driver_mapping);
+} driver_mappings SEC(".maps");
+
+static __always_inline __u64 own_pid(void)
+{
+	return bpf_get_current_pid_tgid() >> 32 << 32;
+}
+
+/* Adds to what is allocated, and sends how it was before and is now. */
+static __noinline int move_level(struct memory_device *d, __s64 bytes, __u64 device)
+{
+	__u64 now = bpf_ktime_get_ns(), level;
+
+	if (!d)
+		return 0;
+	if ((__s64)(now - d->sent) > DRIVER_EVERY)
+		send(d, now, device);
+	__sync_fetch_and_add(&d->allocated, bytes);
+	level = d->allocated;
+	d->reserved = level;
+	if (level > d->high)
+		d->high = level;
+	return 0;
+}
+
+/* Samples an allocation; 1 where it did. */
+static __noinline int sample_driver(struct pt_regs *ctx, struct memory_device *d, struct driver_call *call)
+{
+	struct memory_stack *s;
+	struct memory_class *c;
+	struct memory_block block;
+	__u64 born;
+
+	if (!d || !call)
+		return 0;
+	c = class_of(d, call->bytes);
+	if (!chosen(c, call->bytes, bpf_ktime_get_ns()))
+		return 0;
+	s = reserve_sample(c, DRIVER_DEVICE(call->cookie));
+	if (!s)
+		return 0;
+	s->record.pointer = call->pointer;
+	s->record.bytes = call->bytes;
+	s->record.allocated = d->allocated;
+	s->record.reserved = d->allocated;
+	block.pid = own_pid() | DRIVER_DEVICE(call->cookie);
+	block.pointer = call->pointer;
+	born = s->record.ts;
+	if (bpf_map_update_elem(&memory_live, &block, &born, BPF_ANY)) {
+		count(MEMORY_COUNT_FORGOTTEN);
+		bpf_ringbuf_discard(s, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	take_stack(ctx, s);
+	copy_stack(ctx, s);
+	d->samples++;
+	bpf_ringbuf_submit(s, BPF_RB_NO_WAKEUP);
+	return 1;
+}
+
+/* Takes a block away that nothing uses any more. */
+static __noinline int free_driver_block(struct memory_block *key)
+{
+	struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, key);
+	struct memory_device *d;
+	__u64 device, pointer, bytes;
+	bool sampled;
+
+	if (!key || !b)
+		return 0;
+	device = own_pid() | b->device;
+	pointer = key->pointer;
+	bytes = b->bytes;
+	sampled = b->sampled;
+	if (bpf_map_delete_elem(&driver_blocks, key))
+		return 0; /* another thread was faster */
+	d = bpf_map_lookup_elem(&memory_devices, &device);
+	if (!d)
+		return 0;
+	__sync_fetch_and_add(&d->frees, 1);
+	__sync_fetch_and_add(&d->freed_bytes, bytes);
+	move_level(d, -bytes, (__u16)device);
+	if (sampled) {
+		key->pid = device;
+		bpf_map_delete_elem(&memory_live, key);
+		send_free(device, pointer);
+	}
+	return 0;
+}
+
+/* One use less of a block. */
+static __noinline int release_use(__u64 by_handle, __u64 pointer)
+{
+	struct memory_block key = { .pid = own_pid() | by_handle, .pointer = pointer };
+	struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, &key);
+
+	if (!b)
+		return 0; /* it is older than the probes, or not the program's own */
+	if (b->uses > 1) {
+		__sync_fetch_and_add(&b->uses, -1);
+		return 0;
+	}
+	return free_driver_block(&key);
+}
+
+/* A new block. */
+static __noinline int add_driver_block(struct pt_regs *ctx, struct driver_call *call)
+{
+	struct memory_block key;
+	struct driver_block block = {};
+	struct memory_device *d;
+	__u64 device;
+
+	if (!call || !call->pointer)
+		return 0;
+	device = own_pid() | DRIVER_DEVICE(call->cookie);
+	d = bpf_map_lookup_elem(&memory_devices, &device);
+	if (!d) {
+		d = first_call(device, 0, bpf_ktime_get_ns());
+		if (!d)
+			return 0;
+	}
+	key.pid = own_pid() | DRIVER_HANDLE(call->cookie);
+	key.pointer = call->pointer;
+	free_driver_block(&key); /* whose free was not seen */
+	key.pid = own_pid() | DRIVER_HANDLE(call->cookie);
+	block.bytes = call->bytes;
+	block.uses = 1;
+	block.device = DRIVER_DEVICE(call->cookie);
+	if (bpf_map_update_elem(&driver_blocks, &key, &block, BPF_NOEXIST)) {
+		count(MEMORY_COUNT_BLOCKS);
+		return 0;
+	}
+	__sync_fetch_and_add(&d->allocations, 1);
+	__sync_fetch_and_add(&d->allocated_bytes, call->bytes);
+	move_level(d, call->bytes, (__u16)device);
+	if (sample_driver(ctx, d, call)) {
+		struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, &key);
+
+		if (b)
+			b->sampled = 1;
+	}
+	return 0;
+}
+
+static __noinline int add_mapping(struct driver_call *call)
+{
+	struct driver_mapping mapping;
+	struct memory_block key;
+	struct driver_block *b;
+
+	if (!call)
+		return 0;
+	key.pid = own_pid() | 1;
+	key.pointer = call->handle;
+	b = bpf_map_lookup_elem(&driver_blocks, &key);
+	if (!b)
+		return 0;
+	key.pid = own_pid();
+	key.pointer = call->pointer;
+	mapping.bytes = call->bytes;
+	mapping.handle = call->handle;
+	if (bpf_map_update_elem(&driver_mappings, &key, &mapping, BPF_ANY)) {
+		count(MEMORY_COUNT_BLOCKS);
+		return 0;
+	}
+	__sync_fetch_and_add(&b->uses, 1);
+	return 0;
+}
+
+/* Ends one mapping; returns its bytes, 0 where there is none. Not static: so it is verified once, not in each round of
+ * the loop that calls it. */
+__noinline __u64 end_mapping(__u64 at)
+{
+	struct memory_block key = { .pid = own_pid(), .pointer = at };
+	struct driver_mapping *m = bpf_map_lookup_elem(&driver_mappings, &key);
+	__u64 bytes, handle;
+
+	if (!m)
+		return 0;
+	bytes = m->bytes;
+	handle = m->handle;
+	if (bpf_map_delete_elem(&driver_mappings, &key))
+		return 0;
+	release_use(1, handle);
+	return bytes;
+}
+
+/* cuMemUnmap(pointer, bytes) ends mappings that lie next to each other. */
+static __noinline int unmap(__u64 at, __u64 bytes)
+{
+	__u64 end = at + bytes, n;
+
+	for (int i = 0; i < DRIVER_UNMAPPED && at < end; i++) {
+		n = end_mapping(at);
+		if (!n)
+			break;
+		at += n;
+	}
+	return 0;
+}
+
+/* The driver has no memory left. */
+static __noinline int refused(struct pt_regs *ctx, struct driver_call *call)
+{
+	struct memory_device *d;
+	struct memory_stack *s;
+	__u64 device;
+
+	if (!call)
+		return 0;
+	device = own_pid() | DRIVER_DEVICE(call->cookie);
+	d = bpf_map_lookup_elem(&memory_devices, &device);
+	s = bpf_ringbuf_reserve(&memory_records, sizeof(*s), 0);
+	if (!s) {
+		count(MEMORY_COUNT_LOST);
+		return 0;
+	}
+	fill(&s->record, MEMORY_EXHAUSTED, DRIVER_DEVICE(call->cookie));
+	s->record.pointer = 0;
+	s->record.bytes = call->bytes;
+	s->record.mean = 0;
+	s->record.allocated = d ? d->allocated : 0;
+	s->record.reserved = s->record.allocated;
+	take_stack(ctx, s);
+	copy_stack(ctx, s);
+	bpf_ringbuf_submit(s, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+SEC("uprobe.multi")
+int driver_enter(struct pt_regs *ctx)
+{
+	struct driver_call *call;
+
+	if (is_agent())
+		return 0;
+	call = bpf_task_storage_get(&driver_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!call) {
+		count(MEMORY_COUNT_BLOCKS);
+		return 0;
+	}
+	call->cookie = bpf_get_attach_cookie(ctx);
+	call->sp = SP(ctx);
+	call->pointer = PARAM1(ctx);
+	call->bytes = DRIVER_KIND(call->cookie) == DRIVER_PITCH ? PARAM3(ctx) * PARAM4(ctx) : PARAM2(ctx);
+	call->handle = PARAM4(ctx);
+	return 0;
+}
+
+static __always_inline int returned(struct pt_regs *ctx, struct driver_call *call)
+{
+	__u8 kind = DRIVER_KIND(call->cookie);
+	__s32 result = RESULT(ctx);
+	__u64 at = call->pointer;
+
+	if (kind == DRIVER_MAP)
+		return result ? 0 : add_mapping(call);
+	if (result)
+		return result == DRIVER_OUT_OF_MEMORY && kind != DRIVER_RETAIN ? refused(ctx, call) : 0;
+	if (kind != DRIVER_REGISTER && bpf_probe_read_user(&call->pointer, sizeof(call->pointer), (void *)at))
+		return 0;
+	if (kind == DRIVER_RETAIN) {
+		struct memory_block key = { .pid = own_pid() | 1, .pointer = call->pointer };
+		struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, &key);
+
+		if (b)
+			__sync_fetch_and_add(&b->uses, 1);
+		return 0;
+	}
+	return add_driver_block(ctx, call);
+}
+
+SEC("uretprobe.multi")
+int driver_return(struct pt_regs *ctx)
+{
+	struct driver_call *call = bpf_task_storage_get(&driver_calls, bpf_get_current_task_btf(), 0, 0);
+
+	if (!call || call->sp != SP_AT_ENTRY(ctx) || !call->cookie || call->cookie != bpf_get_attach_cookie(ctx))
+		return 0;
+	returned(ctx, call);
+	call->cookie = 0;
+	return 0;
+}
+
+SEC("uprobe.multi")
+int driver_free(struct pt_regs *ctx)
+{
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+
+	if (DRIVER_KIND(cookie) == DRIVER_UNMAP)
+		return unmap(PARAM1(ctx), PARAM2(ctx));
+	return release_use(DRIVER_HANDLE(cookie), PARAM1(ctx));
+}
+
+#endif

@@ -1,0 +1,194 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/overhead"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
+	"github.com/inferscope/inferscope/internal/capture/uprobe/libcuda"
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// driverProbes are the probes on a driver's library: calls are probed at their entry and their return.
+type driverProbes struct {
+	calls, frees []uprobe.Site
+	attachments  []*uprobe.Attachment // empty: off
+}
+
+// driverFunction is what a function of the driver does with memory: bpf/memory_driver.h.
+type driverFunction struct {
+	kind   bpf.MemoryDriverCallKind
+	device uint8 // type of an event.MemoryDevice
+	handle bool  // it goes by a handle, not by an address
+	rare   bool  // not probed where each probe takes a tenth of a second to remove
+}
+
+const (
+	driverAllocate = bpf.MemoryDriverCallKindDRIVER_ALLOCATE
+	driverPitch    = bpf.MemoryDriverCallKindDRIVER_PITCH
+	driverRegister = bpf.MemoryDriverCallKindDRIVER_REGISTER
+	driverMap      = bpf.MemoryDriverCallKindDRIVER_MAP
+	driverRetain   = bpf.MemoryDriverCallKindDRIVER_RETAIN
+	driverFree     = bpf.MemoryDriverCallKindDRIVER_FREE
+	driverUnmap    = bpf.MemoryDriverCallKindDRIVER_UNMAP
+)
+
+// driverFunctions are the functions of CUDA's driver that allocate and free, with the suffix _ptsz as without.
+var driverFunctions = map[string]driverFunction{
+	"cuMemAlloc_v2":           {kind: driverAllocate, device: event.DriverMemory},
+	"cuMemAllocAsync":         {kind: driverAllocate, device: event.DriverMemory},
+	"cuMemAllocFromPoolAsync": {kind: driverAllocate, device: event.DriverMemory},
+	"cuMemAllocPitch_v2":      {kind: driverPitch, device: event.DriverMemory, rare: true},
+	"cuMemFree_v2":            {kind: driverFree},
+	"cuMemFreeAsync":          {kind: driverFree},
+
+	"cuMemCreate":                 {kind: driverAllocate, device: event.DriverMemory, handle: true},
+	"cuMemRelease":                {kind: driverFree, handle: true},
+	"cuMemRetainAllocationHandle": {kind: driverRetain, rare: true},
+	"cuMemMap":                    {kind: driverMap},
+	"cuMemUnmap":                  {kind: driverUnmap},
+
+	"cuMemAllocManaged":    {kind: driverAllocate, device: event.ManagedMemory, rare: true},
+	"cuMemAllocHost_v2":    {kind: driverAllocate, device: event.PinnedMemory, rare: true},
+	"cuMemHostAlloc":       {kind: driverAllocate, device: event.PinnedMemory},
+	"cuMemHostRegister":    {kind: driverRegister, device: event.PinnedMemory, rare: true},
+	"cuMemHostRegister_v2": {kind: driverRegister, device: event.PinnedMemory},
+	"cuMemFreeHost":        {kind: driverFree},
+	"cuMemHostUnregister":  {kind: driverFree},
+}
+
+// driverFunctionOf returns what an exported function is; ok is false for one that is of no interest.
+func driverFunctionOf(name string) (driverFunction, bool) {
+	fn, ok := driverFunctions[strings.TrimSuffix(name, "_ptsz")]
+	return fn, ok
+}
+
+// cookie is what the program needs to know of a function: bpf/memory_driver.h, DRIVER_*. Devices have no index: the
+// calls do not say which is the current one.
+func (f driverFunction) cookie() uint64 {
+	c := uint64(f.kind) | uint64(f.device)<<8 | 255<<16
+	if f.handle {
+		c |= 1 << 24
+	}
+	return c
+}
+
+// driverSites returns where the probes go; nil where the library exports none of the functions.
+func driverSites(image *elffile.File, mode uprobe.Mode) (*driverProbes, error) {
+	functions, err := image.Named(func(name string) bool { _, ok := driverFunctionOf(name); return ok })
+	if err != nil {
+		return nil, fmt.Errorf("find the functions that allocate: %w", err)
+	}
+	out := &driverProbes{}
+	seen := map[uint64]bool{} // several names may share an address
+	for _, fn := range functions {
+		what, _ := driverFunctionOf(fn.Name)
+		if fn.Indirect || seen[fn.Addr] || what.rare && mode == uprobe.Perf {
+			continue
+		}
+		seen[fn.Addr] = true
+		s := site(fn, image.Machine)
+		s.Cookie = what.cookie()
+		if what.kind == driverFree || what.kind == driverUnmap {
+			out.frees = append(out.frees, s)
+		} else {
+			out.calls = append(out.calls, s)
+		}
+	}
+	if len(out.calls) == 0 {
+		return nil, nil
+	}
+	return out, nil
+}
+
+// putDriver puts the probes on a driver's library, unless they are on. The caller holds the lock.
+func (s *Source) putDriver(pid uint32, l *library) error {
+	d := l.driver
+	if len(d.attachments) > 0 {
+		return nil
+	}
+	// Frees and returns come first: each allocation that is counted is also seen to be freed.
+	for _, b := range []struct {
+		program *ebpf.Program
+		sites   []uprobe.Site
+		returns bool
+	}{
+		{s.programs.driverFree, d.frees, false},
+		{s.programs.driverReturn, d.calls, true},
+		{s.programs.driverEnter, d.calls, false},
+	} {
+		attach := uprobe.AttachProgram
+		if b.returns {
+			attach = uprobe.AttachReturns
+		}
+		if len(b.sites) == 0 {
+			continue
+		}
+		at, err := attach(s.opts.LinkHolder, s.opts.Mode, b.program, l.file, pid, b.sites)
+		if err != nil {
+			return errors.Join(err, d.off())
+		}
+		d.attachments = append(d.attachments, at)
+		if failed := at.Failed(); len(failed) > 0 {
+			return errors.Join(failed[0], d.off())
+		}
+	}
+	return nil
+}
+
+// off takes the probes off, those at entries first.
+func (d *driverProbes) off() error {
+	var errs []error
+	for _, at := range slices.Backward(d.attachments) {
+		errs = append(errs, at.Close())
+	}
+	d.attachments = nil
+	return errors.Join(errs...)
+}
+
+// isDriver reports whether what a device holds was allocated by the driver's own calls.
+func (k deviceKey) isDriver() bool { return event.MemoryDevice(k.device()).Driver() }
+
+// forgetDriver lets go of what is known of the driver's blocks, of one process or (0) of all.
+func (p *programs) forgetDriver(pid uint32) {
+	for _, name := range []string{bpf.MemoryMapDriverBlocks, bpf.MemoryMapDriverMappings} {
+		m := p.coll.Maps[name]
+		var keys []bpf.MemoryMemoryBlock
+		var key bpf.MemoryMemoryBlock
+		value := make([]byte, m.ValueSize())
+		for all := m.Iterate(); all.Next(&key, &value); {
+			if pid == 0 || uint32(key.Pid>>32) == pid {
+				keys = append(keys, key)
+			}
+		}
+		for _, k := range keys {
+			_ = m.Delete(k) // it may be freed
+		}
+	}
+}
+
+// What a call of the driver costs its thread, in ns: more than that of a framework, because its return is probed too.
+const (
+	driverCallNS = 1500
+	driverFreeNS = 700
+)
+
+// driverRuns is what the driver's calls cost: at all levels but the last nearly the same.
+func driverRuns(d *bpf.MemoryMemoryDevice, level int) overhead.Runs {
+	at := make([]uint64, len(levels))
+	for l := range at[:levelOff] {
+		at[l] = d.Allocations*driverCallNS + d.Frees*driverFreeNS + d.Samples*budgets[l]/budgets[level]*sampleNS
+	}
+	ns := at[level]
+	return overhead.Runs{Count: d.Allocations + d.Frees, NS: ns, At: at}
+}
+
+// isDriverFile reports whether a file of this name may be the driver's library.
+func isDriverFile(base string) bool { return libcuda.Is(base) }

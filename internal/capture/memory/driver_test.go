@@ -1,0 +1,214 @@
+package memory_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/inferscope/inferscope/internal/recording/event"
+)
+
+// driverTruth is what testdata/c10sim/driver_victim.c says of itself.
+type driverTruth struct {
+	Device, Pinned, Managed uint64
+	Allocations, Frees      uint64
+}
+
+func startDriverVictim(t testing.TB) *victim {
+	t.Helper()
+	return startVictim(t, filepath.Join(filepath.Dir(build(t)), "drivervictim"))
+}
+
+func (v *victim) driverTruth() (out driverTruth) {
+	v.t.Helper()
+	if err := json.Unmarshal([]byte(v.ask("truth")), &out); err != nil {
+		v.t.Fatal(err)
+	}
+	return out
+}
+
+// standing returns what the last events say, by type of device: bytes, and calls.
+func (w *watch) standing() (bytes map[uint8]uint64, allocations, frees uint64) {
+	w.drain()
+	bytes = map[uint8]uint64{}
+	flows := map[uint16][4]uint64{}
+	for _, e := range w.events {
+		switch e.Kind {
+		case event.Memory:
+			bytes[event.MemoryDevice(e.Func).Type()] = e.Args[0]
+		case event.MemoryFlow:
+			flows[e.Func] = e.Args
+		}
+	}
+	for _, f := range flows {
+		allocations, frees = allocations+f[0], frees+f[1]
+	}
+	return bytes, allocations, frees
+}
+
+// TestDriverTotalsAreExact: what the driver's calls allocated and freed since the attach, by kind of memory, after each
+// kind of call; and what was allocated before the attach is not counted when it is freed.
+func TestDriverTotalsAreExact(t *testing.T) {
+	w := newWatch(t)
+	v := startDriverVictim(t)
+	v.ask("map 3")
+	before := v.driverTruth()
+	w.follow(v)
+	v.ask("unmap")
+	missed := v.driverTruth()
+	for _, command := range []string{
+		"leak 20", "churn 3000", "host 11", "map 40", "handles 9", "oom 2199023255552", "unmap", "retain", "map 5",
+	} {
+		v.ask("%s", command)
+		truth := v.driverTruth()
+		bytes, allocations, frees := w.standing()
+		want := map[uint8]uint64{
+			event.DriverMemory: truth.Device - missed.Device, event.PinnedMemory: truth.Pinned,
+			event.ManagedMemory: truth.Managed,
+		}
+		for kind, n := range want {
+			if bytes[kind] != n {
+				t.Errorf("after %s: %d bytes of type %#x, truth %d", command, bytes[kind], kind, n)
+			}
+		}
+		if allocations != truth.Allocations-before.Allocations || frees != truth.Frees-missed.Frees {
+			t.Errorf("after %s: %d allocations, %d frees, truth %+v, before %+v, %+v",
+				command, allocations, frees, truth, before, missed)
+		}
+	}
+	if losses := w.source.Losses(); len(losses) != 0 {
+		t.Errorf("losses %+v", losses)
+	}
+}
+
+// driverSite returns the name of the victim's function that made an event.
+func (w *watch) driverSite(e *event.Event) string {
+	frames, nodes, at := w.profile.Stacks([]uint64{e.Args[0]})
+	var names []string
+	for n := int32(at[e.Args[0]]) - 1; n >= 0; n = nodes[n].Parent {
+		names = append(names, frames[nodes[n].Frame].Name)
+	}
+	return strings.Join(names, " < ")
+}
+
+// TestDriverStacks: each block that stays is told of with the place that allocated it, one that was freed with its
+// lifetime, and an allocation that failed with what was asked for.
+func TestDriverStacks(t *testing.T) {
+	w := newWatch(t)
+	v := startDriverVictim(t)
+	w.follow(v)
+	v.ask("leak 10")
+	v.ask("map 6")
+	v.ask("churn 5")
+	v.ask("host 4")
+	v.ask("oom 2199023255552")
+	w.drain()
+	live, freed := map[string]uint64{}, 0
+	for _, e := range w.of(event.Allocation) {
+		name := w.driverSite(&e)
+		if e.Flags&event.Open == 0 {
+			freed++
+			if !strings.HasPrefix(name, "churn <") && !strings.HasPrefix(name, "staging <") {
+				t.Errorf("freed of %s", name)
+			}
+			continue
+		}
+		site, _, _ := strings.Cut(name, " < ")
+		live[site] += e.Args[2]
+		if !strings.Contains(name, "main") {
+			t.Errorf("a stack that does not reach main: %s", name)
+		}
+	}
+	want := map[string]uint64{"leak_session": 10 << 20, "grow_pool": 12 << 20, "staging": 2*(1<<20+64<<10) + 4<<20}
+	for site, n := range want {
+		if live[site] != n {
+			t.Errorf("%s: %d bytes live, truth %d", site, live[site], n)
+		}
+	}
+	if len(live) != len(want) || freed != 5+6 {
+		t.Errorf("live %v, %d freed", live, freed)
+	}
+	e := w.last(event.OutOfMemory)
+	if e.Args[1] != 1<<41 || e.Args[2] != 22<<20 || !strings.HasPrefix(w.driverSite(&e), "main") {
+		t.Errorf("%+v at %s", e, w.driverSite(&e))
+	}
+}
+
+// TestDriverLevels: where frameworks are watched in windows, the driver's blocks are still followed; off means off, and
+// on again counts from then on.
+func TestDriverLevels(t *testing.T) {
+	w := newWatch(t)
+	v := startDriverVictim(t)
+	w.follow(v)
+	v.ask("leak 3")
+	off := len(w.source.Levels()) - 1
+	if err := w.source.SetLevel(off - 1); err != nil {
+		t.Fatal(err)
+	}
+	v.ask("leak 4")
+	if bytes, _, _ := w.standing(); bytes[event.DriverMemory] != 7<<20 {
+		t.Errorf("%d bytes in windows, truth 7 MiB", bytes[event.DriverMemory])
+	}
+	if n := len(w.of(event.Allocation)); n != 7 {
+		t.Errorf("%d blocks are told of in windows, want 7", n)
+	}
+	if err := w.source.SetLevel(off); err != nil {
+		t.Fatal(err)
+	}
+	w.drain()
+	w.events = nil
+	v.ask("leak 5")
+	w.drain()
+	if len(w.events) != 0 {
+		t.Errorf("%d events of a source that is off, the first %+v", len(w.events), w.events[0])
+	}
+	if err := w.source.SetLevel(0); err != nil {
+		t.Fatal(err)
+	}
+	v.ask("leak 2")
+	if bytes, _, _ := w.standing(); bytes[event.DriverMemory] != 2<<20 {
+		t.Errorf("%d bytes after it was on again, want 2 MiB", bytes[event.DriverMemory])
+	}
+}
+
+// TestDriverState: a program without PyTorch is watched.
+func TestDriverState(t *testing.T) {
+	w := newWatch(t)
+	v := startDriverVictim(t)
+	p := w.follow(v)
+	if state := w.source.State(); state.State != "running" {
+		t.Errorf("state %+v", state)
+	}
+	w.source.Forget(p)
+	if state := w.source.State(); state.State != "waiting" {
+		t.Errorf("state %+v after it has gone", state)
+	}
+}
+
+// BenchmarkDriverPair is what an allocation and a free by the driver's calls cost the program together, in ns.
+func BenchmarkDriverPair(b *testing.B) {
+	w := newWatch(b)
+	v := startDriverVictim(b)
+	run := func() float64 {
+		best := 1e9
+		for range 100 {
+			ns, err := strconv.ParseFloat(v.ask("loop 1000"), 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			best = min(best, ns)
+		}
+		return best
+	}
+	plain := run()
+	w.follow(v)
+	best := 1e9
+	for b.Loop() {
+		best = min(best, run())
+		w.drain()
+		w.events = nil
+	}
+	b.ReportMetric(best-plain, "ns/pair")
+}

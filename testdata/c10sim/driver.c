@@ -1,0 +1,42 @@
+// The functions of libcuda.so.1 that allocate and free, without a GPU: addresses and handles that nothing lies at.
+#include <stddef.h>
+#include <stdint.h>
+
+static uint64_t next_address = 0x7e0000000000, next_handle = 0x1000;
+
+static int give(uint64_t *out, size_t bytes) {
+  if (bytes >> 40) return 2; // CUDA_ERROR_OUT_OF_MEMORY
+  *out = next_address;
+  next_address += (bytes + 511) & ~511ull;
+  return 0;
+}
+
+int cuMemAlloc_v2(uint64_t *p, size_t n) { return give(p, n); }
+int cuMemAllocAsync(uint64_t *p, size_t n, void *stream) { return stream ? 1 : give(p, n); }
+int cuMemAllocAsync_ptsz(uint64_t *p, size_t n, void *stream) { return stream ? 1 : give(p, n); }
+int cuMemAllocManaged(uint64_t *p, size_t n, unsigned flags) { return flags ? give(p, n) : 1; }
+int cuMemHostAlloc(uint64_t *p, size_t n, unsigned flags) { return flags ? 1 : give(p, n); }
+int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { return p && n && !flags ? 0 : 1; }
+int cuMemAllocPitch_v2(uint64_t *p, size_t *pitch, size_t w, size_t h, unsigned size) {
+  *pitch = w;
+  return size ? give(p, w * h) : 1;
+}
+int cuMemFree_v2(uint64_t p) { return p ? 0 : 1; }
+int cuMemFreeAsync(uint64_t p, void *stream) { return p && !stream ? 0 : 1; }
+int cuMemFreeHost(uint64_t p) { return p ? 0 : 1; }
+int cuMemHostUnregister(uint64_t p) { return p ? 0 : 1; }
+
+int cuMemCreate(uint64_t *handle, size_t n, const void *prop, uint64_t flags) {
+  if (prop || flags || n >> 40) return n >> 40 ? 2 : 1;
+  *handle = next_handle++;
+  return 0;
+}
+int cuMemRetainAllocationHandle(uint64_t *handle, uint64_t p) {
+  *handle = next_handle - 1; // the last one that was made
+  return p ? 0 : 1;
+}
+int cuMemMap(uint64_t p, size_t n, size_t offset, uint64_t handle, uint64_t flags) {
+  return p && n && !offset && handle && !flags ? 0 : 1;
+}
+int cuMemUnmap(uint64_t p, size_t n) { return p && n ? 0 : 1; }
+int cuMemRelease(uint64_t handle) { return handle ? 0 : 1; }

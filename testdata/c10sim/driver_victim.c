@@ -1,0 +1,157 @@
+// Allocates by calls of the CUDA driver (driver.c), and writes down what is true. It reads commands:
+//   leak N      N blocks of 1 MiB that nothing frees
+//   churn N     N blocks of 64 KiB that are freed at once, of two kinds of call
+//   host N      N blocks each of pinned memory (1 MiB), registered memory (64 KiB) and managed memory (2 MiB); half are freed
+//   map N       N pieces of 2 MiB of physical memory side by side, whose handles are released when they are mapped
+//   unmap       takes them all away at once
+//   handles N   N pieces of 2 MiB that are never mapped: half are released
+//   retain      one piece of 2 MiB that a second handle holds when the first is released
+//   oom N       fails to allocate N bytes
+//   loop N      N allocations and frees of 512 bytes; prints the ns that one pair took
+//   truth       prints what is live: on the GPU, pinned and managed, and how many calls made and freed it
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int cuMemAlloc_v2(uint64_t *, size_t);
+int cuMemAllocAsync(uint64_t *, size_t, void *);
+int cuMemAllocAsync_ptsz(uint64_t *, size_t, void *);
+int cuMemAllocManaged(uint64_t *, size_t, unsigned);
+int cuMemAllocPitch_v2(uint64_t *, size_t *, size_t, size_t, unsigned);
+int cuMemHostAlloc(uint64_t *, size_t, unsigned);
+int cuMemHostRegister_v2(void *, size_t, unsigned);
+int cuMemFree_v2(uint64_t);
+int cuMemFreeAsync(uint64_t, void *);
+int cuMemFreeHost(uint64_t);
+int cuMemHostUnregister(uint64_t);
+int cuMemCreate(uint64_t *, size_t, const void *, uint64_t);
+int cuMemRetainAllocationHandle(uint64_t *, uint64_t);
+int cuMemMap(uint64_t, size_t, size_t, uint64_t, uint64_t);
+int cuMemUnmap(uint64_t, size_t);
+int cuMemRelease(uint64_t);
+
+#define NOINLINE __attribute__((noinline))
+#define MIB (1ull << 20)
+
+static long long device, pinned, managed, allocations, frees;
+static const uint64_t reserved = 0x7d0000000000; // addresses of map
+static int mapped;
+
+static void took(long long *kind, long long bytes) { *kind += bytes; allocations++; }
+static void gave(long long *kind, long long bytes) { *kind -= bytes; frees++; }
+
+NOINLINE static void leak_session(void) {
+  uint64_t p;
+  if (!cuMemAlloc_v2(&p, MIB)) took(&device, MIB);
+}
+
+NOINLINE static void churn(int i) {
+  uint64_t p;
+  size_t pitch;
+  if (i % 3 == 0) cuMemAllocAsync(&p, 64 << 10, NULL);
+  else if (i % 3 == 1) cuMemAllocAsync_ptsz(&p, 64 << 10, NULL);
+  else cuMemAllocPitch_v2(&p, &pitch, 1 << 10, 64, 4);
+  took(&device, 64 << 10);
+  if (i % 2) cuMemFreeAsync(p, NULL);
+  else cuMemFree_v2(p);
+  gave(&device, 64 << 10);
+}
+
+NOINLINE static void staging(int i) {
+  uint64_t p, q;
+  static char pages[64][64 << 10];
+  cuMemHostAlloc(&p, MIB, 0);
+  took(&pinned, MIB);
+  cuMemHostRegister_v2(pages[i % 64], 64 << 10, 0);
+  took(&pinned, 64 << 10);
+  cuMemAllocManaged(&q, 2 * MIB, 1);
+  took(&managed, 2 * MIB);
+  if (i % 2) return;
+  cuMemFreeHost(p);
+  gave(&pinned, MIB);
+  cuMemHostUnregister((uint64_t)pages[i % 64]);
+  gave(&pinned, 64 << 10);
+  cuMemFree_v2(q);
+  gave(&managed, 2 * MIB);
+}
+
+NOINLINE static void grow_pool(void) {
+  uint64_t h;
+  cuMemCreate(&h, 2 * MIB, NULL, 0);
+  took(&device, 2 * MIB);
+  cuMemMap(reserved + 2 * MIB * mapped++, 2 * MIB, 0, h, 0);
+  cuMemRelease(h);
+}
+
+static void unmap(void) {
+  cuMemUnmap(reserved, 2 * MIB * mapped);
+  for (; mapped; mapped--) gave(&device, 2 * MIB);
+}
+
+static void handles(int i) {
+  uint64_t h;
+  cuMemCreate(&h, 2 * MIB, NULL, 0);
+  took(&device, 2 * MIB);
+  if (i % 2) return;
+  cuMemRelease(h);
+  gave(&device, 2 * MIB);
+}
+
+static void retain(void) {
+  uint64_t h, same;
+  cuMemCreate(&h, 2 * MIB, NULL, 0);
+  took(&device, 2 * MIB);
+  cuMemRetainAllocationHandle(&same, 1);
+  cuMemRelease(h);
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+static void loop(int n) {
+  double begin = now();
+  for (int i = 0; i < n; i++) {
+    uint64_t p;
+    cuMemAlloc_v2(&p, 512);
+    cuMemFree_v2(p);
+  }
+  printf("%.1f\n", (now() - begin) / n);
+}
+
+int main(void) {
+  char line[64], command[32];
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  puts("ready");
+  while (fgets(line, sizeof line, stdin)) {
+    long long n = 0;
+    if (sscanf(line, "%31s %lld", command, &n) < 1) continue;
+    if (!strcmp(command, "truth")) {
+      printf("{\"device\":%lld,\"pinned\":%lld,\"managed\":%lld,\"allocations\":%lld,\"frees\":%lld}\n", device, pinned,
+             managed, allocations, frees);
+      continue;
+    }
+    if (!strcmp(command, "loop")) {
+      loop((int)n);
+      continue;
+    }
+    if (!strcmp(command, "unmap")) unmap();
+    if (!strcmp(command, "retain")) retain();
+    if (!strcmp(command, "oom")) {
+      uint64_t p;
+      cuMemAlloc_v2(&p, (size_t)n);
+    }
+    for (int i = 0; i < n && strcmp(command, "oom"); i++) {
+      if (!strcmp(command, "leak")) leak_session();
+      if (!strcmp(command, "churn")) churn(i);
+      if (!strcmp(command, "host")) staging(i);
+      if (!strcmp(command, "map")) grow_pool();
+      if (!strcmp(command, "handles")) handles(i);
+    }
+    puts("ok");
+  }
+}
