@@ -63,6 +63,7 @@ const (
 	CallsEventFlagsEVENT_FAULT      CallsEventFlags = 2
 	CallsEventFlagsEVENT_DEREF      CallsEventFlags = 4
 	CallsEventFlagsEVENT_CORRELATED CallsEventFlags = 8
+	CallsEventFlagsEVENT_NCCL       CallsEventFlags = 16
 )
 
 type CallsEventKind uint32

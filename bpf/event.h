@@ -33,6 +33,7 @@ enum event_flags {
 	EVENT_FAULT = 2,  /* an argument in user memory could not be read: its slots are 0 */
 	EVENT_DEREF = 4,  /* args[0] is what the first argument pointed to at the return */
 	EVENT_CORRELATED = 8, /* EVENT_CALL from the agent: ret is the call's correlation id, not its result */
+	EVENT_NCCL = 16, /* EVENT_CALL, a launch: bits 48-63 of args[1] say which function of NCCL the kernel begins with */
 };
 
 /*
@@ -211,6 +212,8 @@ enum offcpu_mark {
  *   args[2] grid:  x | y << 32 | z << 48      (y and z are at most 65,535)
  *   args[3] block: x | y << 11 | z << 22 in the low word, each clipped to its field;
  *           dynamic shared memory in bytes in the high word
+ * NCCL's own launches have EVENT_NCCL, and the index of the device function in the top 16 bits of args[1]; no address
+ * of user space reaches into them.
  */
 enum call_shape {
 	SHAPE_PARAMS = 0,        /* what the selectors say */

@@ -76,6 +76,22 @@ _Static_assert(sizeof(struct launch_config) == 40, "hStream ends at 40");
 _Static_assert(sizeof(struct copy_2d) == 128, "CUDA_MEMCPY2D_v2");
 _Static_assert(sizeof(struct copy_3d) == 200, "CUDA_MEMCPY3D_v2");
 
+/*
+ * The buffer of parameters that NCCL 2.22 and newer launch with: ncclDevKernelArgs and the first ncclDevWorkBatch
+ * (src/include/device.h), without the pointer that it begins with. internal/cuda knows the functions by their index.
+ */
+struct nccl_args {
+	__u64 channels; /* a bit for each; the grid has a block for each */
+	__u32 storage, mask;
+	__u64 work;
+	__u32 batch; /* the function's index in the upper 15 bits */
+	__u32 pad;
+};
+
+_Static_assert(sizeof(struct nccl_args) == 32, "fits into the head of a place");
+
+#define NCCL_STORAGES 3 /* enum ncclDevWorkStorageType */
+
 /* CUmemorytype; 2 is the device. */
 #define MEMORY_HOST 1
 #define MEMORY_ARRAY 3
@@ -163,6 +179,33 @@ static __always_inline __u8 lay_launch_config(struct pt_regs *ctx, struct place 
 	p->args[2] = pack_grid(c->grid[0], c->grid[1], c->grid[2]);
 	p->args[3] = pack_block(c->block[0], c->block[1], c->block[2], c->shared);
 	return flags;
+}
+
+static __always_inline __u32 ones(__u64 v)
+{
+	v -= v >> 1 & 0x5555555555555555ULL;
+	v = (v & 0x3333333333333333ULL) + (v >> 2 & 0x3333333333333333ULL);
+	v = v + (v >> 4) & 0x0f0f0f0f0f0f0f0fULL;
+	return v * 0x0101010101010101ULL >> 56;
+}
+
+/*
+ * Adds which function of NCCL a launch with a buffer of parameters begins with, and returns EVENT_NCCL; 0 where the
+ * buffer is not NCCL's: its mask has not as many channels as the grid has blocks.
+ */
+static __noinline __u8 lay_nccl(struct place *p, __u64 extra)
+{
+	__u64 *list = p ? p->head : NULL; /* CU_LAUNCH_PARAM_BUFFER_POINTER (1), buffer, _SIZE (2), address of the size */
+	struct nccl_args *a = (void *)list;
+
+	if (!list || bpf_probe_read_user(list, 32, (void *)extra) || list[0] != 1 || list[2] != 2)
+		return 0;
+	if (bpf_probe_read_user(a, sizeof(*a) - 4, (void *)(list[1] + 8)))
+		return 0;
+	if (p->args[2] != pack_grid(ones(a->channels), 1, 1) || a->storage >= NCCL_STORAGES || p->args[1] >> 48)
+		return 0;
+	p->args[1] |= (__u64)(a->batch >> 17) << 48;
+	return EVENT_NCCL;
 }
 
 /* The address of a copy's side; an array is its handle. */
@@ -269,12 +312,18 @@ static __always_inline __u8 lay(struct pt_regs *ctx, __u64 cookie, struct place 
 {
 	/* A copy has a stream where it is asynchronous: the fourth selector says so. */
 	__u64 stream = COOKIE_SEL(cookie, 3) ? PARAM2(ctx) : 0;
+	__u8 flags;
 
 	*aux = 0;
 	switch (COOKIE_SHAPE(cookie)) {
 	case SHAPE_LAUNCH:
 		return lay_launch(ctx, p);
 	case SHAPE_LAUNCH_EX:
+		flags = lay_launch_config(ctx, p);
+		/* Programs pass single parameters (the third), NCCL a buffer (the fourth). */
+		if (!PARAM3(ctx) && PARAM4(ctx))
+			flags |= lay_nccl(p, PARAM4(ctx));
+		return flags;
 	case SHAPE_RT_LAUNCH_EX:
 		return lay_launch_config(ctx, p);
 	case SHAPE_RT_LAUNCH:

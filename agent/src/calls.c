@@ -81,6 +81,21 @@ void calls_enable(uint32_t on, int ends)
 	}
 }
 
+/* As lay_nccl of bpf/shapes.h does. The call has succeeded, so that the driver has read what is read here. */
+static void pack_nccl(struct agent_slot *s, const uint64_t *extra)
+{
+	const struct nccl_args *a;
+
+	if (extra[0] != 1 || extra[2] != 2 || *(const size_t *)extra[3] < sizeof(*a))
+		return;
+	a = (const struct nccl_args *)extra[1];
+	if (s->args[2] != pack_grid((uint32_t)__builtin_popcountll(a->channels), 1, 1) || a->storage >= NCCL_STORAGES ||
+	    s->args[1] >> 48)
+		return;
+	s->args[1] |= (uint64_t)(a->batch >> 17) << 48;
+	s->flags |= EVENT_NCCL;
+}
+
 static void pack_config(struct agent_slot *s, const struct launch_ex_params *p)
 {
 	const struct launch_config *c = p->config;
@@ -91,6 +106,8 @@ static void pack_config(struct agent_slot *s, const struct launch_ex_params *p)
 	s->args[1] = c->stream;
 	s->args[2] = pack_grid(c->grid[0], c->grid[1], c->grid[2]);
 	s->args[3] = pack_block(c->block[0], c->block[1], c->block[2], c->shared);
+	if (!p->params && p->extra)
+		pack_nccl(s, p->extra);
 }
 
 static void pack(struct agent_slot *s, int shape, const void *params)

@@ -133,6 +133,17 @@ struct launch_config { /* CUlaunchConfig */
 struct launch_ex_params { /* cuLaunchKernelEx_params */
 	const struct launch_config *config;
 	uint64_t function;
+	const void *const *params;
+	const uint64_t *extra;
+};
+
+#define NCCL_STORAGES 3 /* enum ncclDevWorkStorageType */
+
+struct nccl_args { /* ncclDevKernelArgs and the first ncclDevWorkBatch of NCCL: see bpf/shapes.h */
+	uint64_t comm, channels;
+	uint32_t storage, mask;
+	uint64_t work;
+	uint32_t batch;
 };
 
 typedef void (*callback_function)(void *user, uint32_t domain, uint32_t id, const struct callback_data *);

@@ -86,7 +86,7 @@ func (l *layout) descriptor(e *event.Event, c *Call) {
 func (l *layout) launch(e *event.Event, c *Call) {
 	grid, block := e.Args[2], uint32(e.Args[3])
 	c.Handle = e.Args[0]
-	c.Stream, c.HasStream = e.Args[1], true
+	c.Stream, c.HasStream = e.LaunchStream(), true
 	c.Grid = [3]uint32{uint32(grid), uint32(grid >> 32 & 0xffff), uint32(grid >> 48)}
 	c.Block = [3]uint32{block & 0x7ff, block >> 11 & 0x7ff, block >> 22}
 	c.Shared = uint32(e.Args[3] >> 32)

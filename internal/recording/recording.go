@@ -306,6 +306,7 @@ type Library struct {
 	Mapped  uint64 `json:"mapped_ns,omitempty"` // when the mapping was noticed
 	Probed  uint64 `json:"probed_ns,omitempty"` // when all probes were on
 	Error   string `json:"error,omitempty"`     // why it is not probed
+	Release int    `json:"release,omitempty"`   // of NCCL, as ncclGetVersion gives it: 22809; 0: not known
 }
 
 // Source is the state of one source of events.

@@ -39,6 +39,8 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 		document.Right("Calls", 0),
 		document.Right("Bytes", 0),
 		document.Right("Each", 1),
+		document.Left("Algorithm, protocol, calls", 1),
+		document.Right("Channels", 2),
 		document.Right("In calls", 2),
 		document.Right("GPU time", 1),
 		document.Right("Algorithm bandwidth", 1), document.Right("Bus bandwidth", 0),
@@ -54,6 +56,7 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 	}
 	t.Note = "Calls are those of the whole recording. GPU time and bandwidths are of the calls whose kernels were " +
 		"recorded; a kernel runs until the slowest rank has taken part, so its time includes waiting. " +
+		"Algorithm and protocol are what NCCL chose for the calls whose launches were recorded. " +
 		"Bus bandwidth needs the number of ranks, which is known of communicators that were made in the time " +
 		"recorded, and where NCCL's RAS answers."
 	if more := rows - maxOperations; more > 0 {
@@ -80,11 +83,15 @@ func operationRow(t *document.Table, c *collectives.Communicator, o *collectives
 	if o.Kernels > 0 {
 		kernel, algorithm = format.Span(o.Kernel), bandwidth(o.Algorithm)
 	}
+	choices, channels := o.Chosen()
+	if choices == "" {
+		choices, channels = format.Nothing, format.Nothing
+	}
 	if o.Bus > 0 {
 		bus = bandwidth(o.Bus)
 	}
 	t.Row(fmt.Sprint(c.PID), fmt.Sprintf("%#x", c.Address), ranks, o.Name, o.Type, format.Count(o.Calls),
-		format.Size(o.Bytes), each, format.Span(o.Host), kernel, algorithm, bus)
+		format.Size(o.Bytes), each, choices, channels, format.Span(o.Host), kernel, algorithm, bus)
 }
 
 func bandwidth(bytesPerSecond float64) string { return format.Size(uint64(bytesPerSecond)) + "/s" }

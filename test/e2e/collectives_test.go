@@ -18,13 +18,38 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
+	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
+// chosen are the algorithms and protocols of the simulated NCCL, and how many channels it takes.
+var chosen = map[string][]string{
+	"AllReduce float32":     {"RING LL 2", "RING SIMPLE 24"},
+	"AllReduce bfloat16":    {"TREE LL128 2"},
+	"AllGather bfloat16":    {"NVLS SIMPLE 2"},
+	"ReduceScatter float32": {"PAT SIMPLE 2"},
+	"Broadcast int8":        {"RING LL 2"},
+	"Reduce float32":        {"RING LL 2"},
+}
+
+// choices are what was seen of them.
+func choices(o *collectives.Operation) []string {
+	var out []string
+	for _, c := range o.Choices {
+		text := fmt.Sprintf("%s %s %d", c.Algorithm, c.Protocol, c.FewestChannels)
+		if c.MostChannels != c.FewestChannels || c.Calls == 0 || c.Calls > o.Calls {
+			text += fmt.Sprintf(" to %d of %d calls", c.MostChannels, c.Calls)
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return out
+}
+
 // TestCollectives: of two ranks, each a process, every operation is counted, with its type, bytes, communicator and
 // number of ranks, also in groups and where one operation makes another; bandwidths come from the kernels that each
-// launched.
+// launched, and algorithms and protocols from the launches' parameters.
 func TestCollectives(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	const turns = 2000
@@ -34,7 +59,8 @@ func TestCollectives(t *testing.T) {
 		d := startDaemon(t, v.PID, "--gpu", "continuous", "--overhead-budget", "0")
 		v.Go()
 		v.WaitLine("done")
-		r := analysis.Run(d.recording(v.PID))
+		rec := d.recording(v.PID)
+		r := analysis.Run(rec)
 		want := []collectives.Operation{
 			{
 				Name:     "AllReduce",
@@ -74,7 +100,7 @@ func TestCollectives(t *testing.T) {
 		if c.PID != uint32(v.PID) || c.Ranks != 2 || c.Calls != 13*turns || r.Exchanged.Failed != 0 {
 			t.Errorf("rank %d: %+v", rank, c)
 		}
-		times := cmpopts.IgnoreFields(collectives.Operation{}, "Host", "Kernels", "Kernel", "Seen", "Algorithm", "Bus")
+		times := cmpopts.IgnoreFields(collectives.Operation{}, "Host", "Kernels", "Kernel", "Seen", "Algorithm", "Bus", "Choices")
 		if diff := cmp.Diff(want, c.Operations, times); diff != "" {
 			t.Errorf("rank %d: (-want +got)\n%s", rank, diff)
 		}
@@ -82,12 +108,24 @@ func TestCollectives(t *testing.T) {
 		// group of two operations, whose kernels belong to none of them.
 		for _, o := range c.Operations {
 			alone := o.Name != "Send" && o.Name != "Recv"
+			if diff := cmp.Diff(chosen[o.Name+" "+o.Type], choices(&o)); diff != "" {
+				t.Errorf("rank %d: %s %s (-want +got)\n%s", rank, o.Name, o.Type, diff)
+			}
 			if alone != (o.Kernels > 0) || o.Kernels > o.Calls || o.Host == 0 {
 				t.Errorf("rank %d: %+v", rank, o)
 			}
 			if each := o.Bytes / o.Calls; o.Smallest == o.Largest && o.Seen != o.Kernels*each && o.Name != "AllGather" {
 				t.Errorf("rank %d: kernels of %d bytes were seen: %+v", rank, o.Seen, o)
 			}
+		}
+		launches := map[event.Flags]int{}
+		for i := range rec.Events {
+			if _, known := rec.Events[i].NCCLFunction(); known {
+				launches[rec.Events[i].Flags&event.Correlated]++
+			}
+		}
+		if launches[0] == 0 || launches[event.Correlated] == 0 { // by probes at first, then by the agent
+			t.Errorf("rank %d: launches of NCCL were seen %v times", rank, launches)
 		}
 		// Kernels of 50 us on the simulated GPU: 5120 floats in 100 us, and of two ranks as much on the links.
 		if o := c.Operations[0]; o.Algorithm < 0.9*4*5120/100e-6 || o.Algorithm > 1.01*4*5120/100e-6 ||

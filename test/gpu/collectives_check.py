@@ -17,6 +17,8 @@ process with both. Checked are
     a pipeline of two processes, the second stage twice as long: the same, against the union of the kernels
     the NUMA node of each GPU, against sysfs by the PCI address that nvidia-smi gives; where the host has two nodes, a
     rank on CPUs of the other one
+    algorithm, protocol and channels of each operation, of sizes from 1 KB to 256 MB, chosen by NCCL and forced, against
+    NCCL's own log (NCCL_DEBUG_SUBSYS=TUNING), exactly; groups of calls of one size, and of two, of which none is told
     attachments with default settings while steps run: each process lives after each
 
 The parts that matter most run first; those that would begin after --limit seconds are left out, and listed. A death is
@@ -30,6 +32,7 @@ import csv
 import glob
 import json
 import os
+import re
 import signal
 import socket
 import statistics
@@ -54,7 +57,7 @@ class Program:
         self.log = open(os.path.join(args.out, f"{kind}.log"), "w+")
         self.p = common.start(
             [sys.executable, f"{HERE}/ranks.py", kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
-            text=True, env={**os.environ, "LD_PRELOAD": args.fault},
+            text=True, env={**os.environ, "LD_PRELOAD": args.fault, **(logged(args) if kind == "choices" else {})},
         )
         self.pid, self.kind = self.p.pid, kind
         self._answer()
@@ -81,6 +84,14 @@ class Program:
         print("quit", file=self.p.stdin, flush=True)
         if code := self.p.wait(60):
             raise Harm(f"{self.kind} ended with {code}: {open(self.log.name).read()[-3000:]}")
+
+
+def logged(args):
+    """What has NCCL write down each choice. Only the first rank does."""
+    return {
+        "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "COLL,TUNING",
+        "NCCL_DEBUG_FILE": os.path.join(os.path.abspath(args.out), "nccl.%p.log"),
+    }
 
 
 class Harm(Exception):
@@ -549,6 +560,98 @@ def attachments(args, checks, program, processes):
     )
 
 
+LOGGED = re.compile(r"(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\}")
+
+
+class Choices:
+    """What NCCL has logged since, by operation and bytes: calls, fewest and most channels by algorithm and protocol."""
+
+    def __init__(self, args):
+        self.paths = os.path.join(args.out, "nccl.*.log")
+        self.marks = {p: os.path.getsize(p) for p in glob.glob(self.paths)}
+
+    def truth(self):
+        out = {}
+        for path in glob.glob(self.paths):
+            with open(path, errors="replace") as f:
+                f.seek(self.marks.get(path, 0))
+                lines = LOGGED.findall(f.read())
+            for name, size, algorithm, protocol, low, high in lines:
+                add(out.setdefault((name, int(size)), {}), f"{algorithm} {protocol}", 1, int(high) - int(low) + 1)
+        return out
+
+
+def add(choices, name, calls, *channels):
+    before = choices.get(name, (0, 1 << 30, 0))
+    choices[name] = (before[0] + calls, min(before[1], *channels), max(before[2], *channels))
+
+
+def told_choices(report):
+    """The same by a report, by process; of operations whose calls have one size."""
+    out = {}
+    for c in (report.get("collectives") or {}).get("communicators") or []:
+        for o in c["operations"]:
+            if o["smallest_bytes"] == o["largest_bytes"]:
+                one = out.setdefault(c["pid"], {}).setdefault((o["name"], o["smallest_bytes"]), {})
+                for x in o.get("choices") or []:
+                    add(one, f"{x['algorithm']} {x['protocol']}", x["calls"], x["fewest_channels"], x["most_channels"])
+    return out
+
+
+def recorded_choices(args, program, variant, command):
+    """Makes a communicator, then attaches and runs a command once all is recorded. Returns NCCL's log of the command and
+    the report."""
+    program.ask("group", variant)
+    daemon = Daemon(args, program, *EXACT)
+    daemon.await_agents(2, "warm")
+    until = time.monotonic() + 2.5  # GPU records begin a second after the agents have come
+    while time.monotonic() < until:
+        program.ask("warm")
+    log = Choices(args)
+    program.ask(command, 20)
+    time.sleep(0.5)
+    report = json.loads(daemon.client("report", str(program.pid), "--json"))
+    open(os.path.join(args.out, f"choices-{command}-{variant}.json"), "w").write(json.dumps(report))
+    daemon.stop()
+    return log.truth(), report
+
+
+def choices(args, checks, program):
+    """Algorithm, protocol and channels, by size and operation."""
+    for variant, name in enumerate(("NCCL's own", "tree", "LL128", "Simple")):
+        truth, report = recorded_choices(args, program, variant, "sizes")
+        told = told_choices(report)
+        wrong = [
+            f"{pid} {key}: {one.get(key)} of {wanted}"
+            for pid, one in told.items() for key, wanted in truth.items() if one.get(key) != wanted
+        ]
+        checks.check(
+            f"choices, {name}: {len(truth)} operations and sizes",
+            f"{len(wrong)} differ in {len(told)} processes {wrong[:4]}",
+            len(truth) == 35 and len(told) == 2 and not wrong,
+        )
+        for key, wanted in sorted(truth.items()):
+            print(f"      {key[0]:14} {key[1]:10} NCCL {wanted}, told {[one.get(key) for one in told.values()]}")
+
+
+def grouped(args, checks, program):
+    """Groups of all-reduces: of one size all take what NCCL chose; of two sizes nothing is told."""
+    truth, report = recorded_choices(args, program, 0, "together")
+    wanted = {name: calls for name, (calls, _, _) in truth.get(("AllReduce", 64 << 10), {}).items()}
+    told = [
+        {f"{x['algorithm']} {x['protocol']}": x["calls"] for x in o.get("choices") or []}
+        for c in report["collectives"]["communicators"] for o in c["operations"]
+        if (o["name"], o["type"]) == ("AllReduce", "float32")
+    ]
+    checks.check("choices: groups of one size", f"{told} of {wanted}", bool(wanted) and told == [wanted] * 2)
+    told = [
+        o.get("choices")
+        for c in report["collectives"]["communicators"] for o in c["operations"]
+        if (o["name"], o["type"]) == ("AllReduce", "float16")
+    ]
+    checks.check("choices: groups of two sizes", told, len(told) == 2 and not any(told))
+
+
 def ranks_alone(args, checks, program):
     report, _ = exactly(args, checks, program, 2, "ranks")
     topology(args, checks, report)
@@ -577,6 +680,7 @@ def main():
     a.add_argument("--steps", type=int, default=300)
     a.add_argument("--limit", type=float, default=600, help="seconds after which no part begins")
     a.add_argument("--attachments", type=int, default=3, help="of each program, with default settings")
+    a.add_argument("--only", default="", help="parts of one program: ranks, both, choices")
     args = a.parse_args()
     os.makedirs(args.out, exist_ok=True)
     args.fault = common.fault_library(args.out)
@@ -585,7 +689,10 @@ def main():
         ("ranks", (ranks_alone, covered, skew, both_attachments)),
         ("both", (both_alone, one_attachments, peer, pipeline)),
         ("ranks", (hang_at_once, hang_later, stages, uneven, far)),
+        ("choices", (choices, grouped)),
     ):
+        if args.only not in ("", kind):
+            continue
         program = None
         for part in parts:
             if checks.seconds() > args.limit:

@@ -1,18 +1,24 @@
 """Programs of collectives_check.py: ranks of torch.distributed, and one process with all GPUs.
 
-Usage: ranks.py ranks, or ranks.py both. The first is the parent of one process for each GPU. Commands come on standard
+Usage: ranks.py ranks (or choices, which is the same), or ranks.py both. The first is the parent of one process for each GPU. Commands come on standard
 input, an answer of JSON to each, a list with what each process says:
     run STEPS STRAGGLE_US COVERED UNEVEN   STEPS steps; rank 1 works for STRAGGLE_US on the CPU before each; with
                                            COVERED=1 products run beside; with UNEVEN=1 ranks have more to do in turn
     hang SECONDS                           an all-reduce to which rank 1 comes so late; ranks only
     stages STEPS PART                      ranks pass a tensor around, each after products of its own, the last rank
                                            after PART times as many; ranks only
+    group VARIANT                          makes a communicator whose algorithms or protocols are forced (VARIANTS), 0:
+                                           none is; ranks only, as the next three
+    warm                                   a few operations on it, of a type of their own
+    sizes REPEATS                          operations of all SIZES on it
+    together REPEATS                       groups of all-reduces on it: of one size, and of two
     peer COPIES BYTES                      copies from GPU 0 to GPU 1 and half as many back; both only
     pipe STEPS                             half of the products of a step on GPU 0, then half on GPU 1; both only
     quit
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +27,11 @@ import time
 import torch
 
 ELEMENTS = 1 << 20
+VARIANTS = ({}, {"NCCL_ALGO": "allreduce:tree"}, {"NCCL_PROTO": "LL128"}, {"NCCL_PROTO": "Simple"})
+SIZES = {  # bytes that a rank gives, of a type for each, by which reports tell them apart
+    "float32": 1 << 10, "float16": 8 << 10, "bfloat16": 64 << 10, "float64": 512 << 10, "int8": 4 << 20,
+    "int64": 32 << 20, "int32": 256 << 20,
+}
 
 
 class Rank:
@@ -83,6 +94,44 @@ class Rank:
                 "ReduceScatter float16": [steps, 2 * n // self.ranks * steps],
             }
         return {"expect": expect, "times": times, "step_ns": (time.monotonic_ns() - began) / steps}
+
+    def group(self, variant):
+        for name in ("NCCL_ALGO", "NCCL_PROTO"):
+            os.environ.pop(name, None)
+        os.environ.update(VARIANTS[variant])
+        self.made = self.dist.new_group(list(range(self.ranks)), backend="nccl")
+        return self.warm()
+
+    def warm(self):
+        for _ in range(20):
+            self.operations("uint8", 7 * self.ranks, 1)
+        return {"expect": {}}
+
+    def operations(self, kind, elements, repeats):
+        """Each of five operations so many times; elements are those that a rank gives."""
+        kind, group = getattr(torch, kind), self.made
+        part, whole = (torch.zeros(n, device="cuda", dtype=kind) for n in (elements, elements * self.ranks))
+        for _ in range(repeats):
+            self.dist.all_reduce(part, group=group)
+            self.dist.all_gather_into_tensor(whole, part, group=group)
+            self.dist.reduce_scatter_tensor(part, whole, group=group)
+            self.dist.broadcast(part, 0, group=group)
+            self.dist.reduce(part, 0, group=group)
+        torch.cuda.synchronize()
+
+    def sizes(self, repeats):
+        for kind, size in SIZES.items():
+            self.operations(kind, size // getattr(torch, kind).itemsize, repeats)
+        return {"expect": {}}
+
+    def together(self, repeats):
+        same = [torch.zeros(16 << 10, device="cuda") for _ in range(4)]
+        others = [torch.zeros(n, device="cuda", dtype=torch.float16) for n in (2 << 10, 8 << 20)]
+        for _ in range(repeats):
+            for tensors in (same, others):
+                self.dist.all_reduce_coalesced(tensors, group=self.made)
+        torch.cuda.synchronize()
+        return {"expect": {}}
 
     def hang(self, seconds):
         """An all-reduce to which rank 1 comes late."""
@@ -230,13 +279,13 @@ class Ranks:
 
 def main():
     kind, arguments = sys.argv[1], sys.argv[2:]
-    program = {"both": Both, "ranks": Ranks, "rank": Rank}[kind](*arguments)
+    program = {"both": Both, "ranks": Ranks, "choices": Ranks, "rank": Rank}[kind](*arguments)
     print(json.dumps([{"ready": True}]), flush=True)
     for line in sys.stdin:
         words = line.split()
         if words[0] == "quit":
             break
-        if kind == "ranks":
+        if isinstance(program, Ranks):
             answer = program.ask(*words)
         else:
             answer = [getattr(program, words[0])(*map(int, words[1:]))]

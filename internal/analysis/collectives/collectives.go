@@ -56,6 +56,8 @@ type Operation struct {
 	// Bus is what the links carry, by the factors of nccl-tests (doc/PERFORMANCE.md there).
 	Algorithm float64 `json:"algorithm_bytes_per_s"`
 	Bus       float64 `json:"bus_bytes_per_s"`
+	// Choices are how NCCL carried out the calls whose launches were seen, where that is known: the most calls first.
+	Choices []Choice `json:"choices,omitempty"`
 }
 
 // key tells operations apart.
@@ -108,6 +110,7 @@ func Summarize(t *timeline.Timeline, list []threads.Thread) *Summary {
 	s.out.Skew = skew
 	s.out.Hangs = s.hangs(list)
 	s.kernels()
+	s.choices()
 	s.finish()
 	return &s.out
 }
@@ -265,6 +268,7 @@ func (s *summing) finish() {
 			o.Algorithm *= given(k.name, c.Ranks)
 			o.Bus = o.Algorithm * busFactor(k.name, c.Ranks)
 		}
+		o.orderChoices()
 		c.Operations = append(c.Operations, *o)
 		c.Calls += o.Calls
 		c.Bytes += o.Bytes

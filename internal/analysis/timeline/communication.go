@@ -67,7 +67,7 @@ var collectives = []struct{ word, name string }{
 // Collective names the operation of a kernel that is communication: AllReduce, AllGather, ...; "communication" where
 // its name does not tell. Algorithm and protocol are not read from names: NCCL has one or two kernels for an operation
 // and type, called RING_LL and TREE_LL, which run every algorithm and protocol (best_kernel of its
-// src/device/generate.py).
+// src/device/generate.py). Launches tell (cuda.NCCLFunctionOf).
 func Collective(kernel string) string {
 	name := strings.ToLower(strings.NewReplacer("_", "", ":", "").Replace(functionName(kernel)))
 	for _, c := range collectives {

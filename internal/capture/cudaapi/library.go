@@ -89,6 +89,7 @@ type contents struct {
 	identity  cuda.Identity // of no kind: not a CUDA library
 	machine   elf.Machine
 	buildID   string
+	release   int                         // of NCCL
 	functions map[uint64]elffile.Function // by file offset
 	names     []cuda.Export               // Addr is the file offset
 	plans     map[cuda.Options]*plan      // made so far; guarded by Source.changing
@@ -185,6 +186,7 @@ func (f *files) library(p *proc.Process, m proc.Mapping) *library {
 	}
 	l.row.Kind = string(l.identity.Kind)
 	l.row.BuildID = l.buildID
+	l.row.Release = l.release
 	return l
 }
 
@@ -229,6 +231,9 @@ func parse(file *os.File, size int64) (contents, error) {
 			continue // its address is that of a resolver, not of the function
 		}
 		c.functions[fn.Offset] = fn
+		if fn.Name == "ncclGetVersion" {
+			c.release = cuda.NCCLRelease(fn.Code)
+		}
 		c.names = append(c.names, cuda.Export{Name: fn.Name, Addr: fn.Offset})
 	}
 	c.identity, _ = cuda.Identify(lib.SONAME, c.names)

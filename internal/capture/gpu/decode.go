@@ -95,7 +95,7 @@ func (d *decoder) call(e *event.Event) bool {
 	}
 	e.Func = index
 	e.TID = d.tids.Host(e.TID, d.now)
-	e.Flags = e.Flags&event.Timed | event.Correlated
+	e.Flags = e.Flags&(event.Timed|event.NCCL) | event.Correlated
 	if e.Flags&event.Timed == 0 {
 		e.Dur = 0
 	}

@@ -58,7 +58,7 @@ func codeRows() []codeRow {
 		c.bits(t.name, event.Timed, "timed")
 	}
 	for _, table := range []string{tableCalls, tableLaunches, tableOther} {
-		c.bits(table, event.Fault, "fault", "dereferenced", "correlated")
+		c.bits(table, event.Fault, "fault", "dereferenced", "correlated", "kernel of NCCL")
 	}
 	c.states("thread_states")
 	c.states(tableOpen)

@@ -123,7 +123,7 @@ func launchFields() []field {
 	return slices.Concat(times(), []field{
 		process(), thread(), function("function", functionDoc), flags(), packed(ret("result", resultDoc), packDelta),
 		whole("function_handle", uint64Kind, packDict, wordArg0, "CUfunction; the host stub for a runtime launch"),
-		whole("stream_handle", uint64Kind, packDict, wordArg1, "CUstream; 0, 1 and 2 are the default streams"),
+		whole("stream_handle", uint64Kind, packDict, wordArg1, "CUstream; 0, 1 and 2 are the default streams. If flags has 16, bits 48 to 63 are the index of NCCL's function"),
 	}, grid(wordArg2), block(wordArg3))
 }
 

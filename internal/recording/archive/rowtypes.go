@@ -52,6 +52,7 @@ type libraryRow struct {
 	Mapped  uint64 `isc:"mapped_ns"       doc:"time when the mapping was noticed, ns"`
 	Probed  uint64 `isc:"probed_ns"       doc:"time when all probes were attached, ns"`
 	Error   string `isc:"error"           doc:"why it is not probed"`
+	Release int    `isc:"release"         doc:"of NCCL, as ncclGetVersion gives it; 0: not known"`
 }
 
 type sourceRow struct {

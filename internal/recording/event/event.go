@@ -109,7 +109,25 @@ const (
 	Deref                   // Args[0] is what the first argument pointed to at the return
 
 	Correlated // a Call from the agent: Ret is its correlation id, not its result
+	NCCL       // a Call that launches a kernel of NCCL: Args[1] also has its function, see NCCLFunction
 )
+
+// functionShift is where Args[1] of a launch with NCCL has the function; below it lies the stream.
+const functionShift = 48
+
+// NCCLFunction returns the index of the device function of NCCL that a launched kernel begins with; false where that is
+// not known.
+func (e *Event) NCCLFunction() (uint16, bool) {
+	return uint16(e.Args[1] >> functionShift), e.Kind == Call && e.Flags&NCCL != 0
+}
+
+// LaunchStream returns the handle of the stream of a launch.
+func (e *Event) LaunchStream() uint64 {
+	if e.Flags&NCCL != 0 {
+		return e.Args[1] & (1<<functionShift - 1)
+	}
+	return e.Args[1]
+}
 
 // Flags of OffCPU events; values of enum offcpu_flags of bpf/event.h.
 const (

@@ -102,6 +102,7 @@ func TestConstantsEqualBTF(t *testing.T) {
 		"event_flags": {
 			"EVENT_TIMED": uint64(event.Timed), "EVENT_FAULT": uint64(event.Fault), "EVENT_DEREF": uint64(event.Deref),
 			"EVENT_CORRELATED": uint64(event.Correlated),
+			"EVENT_NCCL":       uint64(event.NCCL),
 		},
 	}
 	for file, spec := range specs(t) {

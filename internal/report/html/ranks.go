@@ -30,6 +30,8 @@ func collectiveTable(in Input) table {
 		{"Bytes", "bytes"},
 		{"Smallest", "bytes"},
 		{"Largest", "bytes"},
+		{"Algorithm, protocol, calls", "text"},
+		{"Channels", "text"},
 		{"In calls", "ns"},
 		{"GPU time", "ns"},
 		{"Algorithm bandwidth", "rate"},
@@ -40,18 +42,19 @@ func collectiveTable(in Input) table {
 		c := &in.Exchanged.Communicators[i]
 		for j := range c.Operations {
 			o := &c.Operations[j]
+			choices, channels := o.Chosen()
 			row := []any{
 				c.PID, fmt.Sprintf("%#x", c.Address), nil, o.Name, o.Type, o.Calls, o.Bytes, o.Smallest, o.Largest,
-				o.Host, nil, nil, nil,
+				choices, channels, o.Host, nil, nil, nil,
 			}
 			if c.Ranks > 0 {
 				row[2] = c.Ranks
 			}
 			if o.Kernels > 0 {
-				row[10], row[11] = o.Kernel, o.Algorithm
+				row[12], row[13] = o.Kernel, o.Algorithm
 			}
 			if o.Bus > 0 {
-				row[12] = o.Bus
+				row[14] = o.Bus
 			}
 			t.Rows = append(t.Rows, row)
 		}

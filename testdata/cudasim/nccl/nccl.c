@@ -3,7 +3,8 @@
  * The simulated NCCL: signatures of nccl.h 2.30, and a kernel of the simulated driver for each operation. Ranks do not
  * wait for each other, unless CUDASIM_NCCL_MEET names a file that they share: then a kernel ends when all have come, of
  * a send and its receive both, and a process may have one communicator. In a group the kernels are launched at its
- * outermost end, as NCCL does. A send or receive of a million elements takes 2 ms, and a smaller one 10 us.
+ * outermost end, as NCCL does. A send or receive of a million elements takes 2 ms, and a smaller one 10 us. Launches have
+ * the parameters of NCCL 2.28.9, and the functions that are asked for here.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "../include/cuda_types.h"
 #include "../include/hooks.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -18,14 +20,13 @@
 typedef void *handle;
 extern struct sim_hooks cudasim_hooks;
 extern int cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
-extern int cuLaunchKernel(
-    handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
+extern int cuLaunchKernelEx(const CUlaunchConfig *, handle, void **, void **);
 
 struct id {
 	char bytes[128];
 };
 
-enum { OPERATIONS = 10, PENDING = 1024, RANKS = 64, MANY = 1000000 };
+enum { OPERATIONS = 10, PENDING = 1024, RANKS = 64, MANY = 1000000, CHANNELS = 24 };
 enum { SEND_RECEIVE = 8, LONG_SEND_RECEIVE = 9, INVALID = 4 /* ncclInvalidArgument */ };
 
 /* meet is when ranks came. A rank is one operation ahead of the last one at most, so that two starts are enough. */
@@ -60,8 +61,28 @@ static const char *const kernels[OPERATIONS] = {
 	"ncclDevKernel_SendRecv_us2000",
 };
 
+/* functions are indices of NCCL 2.28.9's device functions for operations; all-reduces have several, see reduction. */
+static const unsigned functions[OPERATIONS] = {
+	258 /* AllReduce Sum f32 RING LL */, 617 /* ReduceScatter Sum f32 PAT SIMPLE */, 1 /* AllGather NVLS SIMPLE */,
+	669 /* SendRecv */, 342 /* Broadcast RING LL */, 432 /* Reduce Sum f32 RING LL */, 669, 669, 669, 669,
+};
+enum { RING_SIMPLE = 260, TREE_BFLOAT16 = 242 /* LL128 */ };
+
+/* The parameters of a kernel: ncclDevKernelArgs and an ncclDevWorkBatch for each channel. */
+struct parameters {
+	void *comm;
+	uint64_t channels;
+	uint32_t storage, mask;
+	void *work;
+	struct {
+		uint32_t flags, offset;
+		uint64_t works;
+	} batches[CHANNELS];
+};
+
 static __thread struct {
 	handle function, stream;
+	unsigned index;
 	struct comm *comm;
 	struct sim_meeting *meeting;
 } pending[PENDING];
@@ -147,22 +168,31 @@ static void share(struct comm *c)
 	}
 }
 
-static int launch(handle f, handle stream, struct comm *comm, struct sim_meeting *meeting)
+static int launch(handle f, unsigned index, handle stream, struct comm *comm, struct sim_meeting *meeting)
 {
+	unsigned channels = index == RING_SIMPLE ? CHANNELS : 2;
+	CUlaunchConfig config = { channels, 1, 1, 512, 1, 1, 0, stream, NULL, 0 };
+	struct parameters p = { .comm = comm, .channels = (1ull << channels) - 1 };
+	size_t size = offsetof(struct parameters, batches[channels]);
+	void *extra[] = { (void *)1, &p, (void *)2, &size, NULL };
+
+	for (unsigned i = 0; i < channels; i++)
+		p.batches[i].flags = index << 17;
 	if (comm->all)
 		cudasim_hooks.meet(meeting);
-	return cuLaunchKernel(f, 24, 1, 1, 512, 1, 1, 0, stream, NULL, NULL);
+	return cuLaunchKernelEx(&config, f, NULL, extra);
 }
 
-static int work_with(int operation, struct comm *comm, handle stream, struct sim_meeting *meeting)
+static int work_with(int operation, unsigned index, struct comm *comm, handle stream, struct sim_meeting *meeting)
 {
 	handle f = function(operation);
 
 	if (!depth)
-		return launch(f, stream, comm, meeting);
+		return launch(f, index, stream, comm, meeting);
 	if (waiting == PENDING)
 		abort();
 	pending[waiting].function = f;
+	pending[waiting].index = index;
 	pending[waiting].comm = comm;
 	pending[waiting].meeting = meeting;
 	pending[waiting++].stream = stream;
@@ -171,14 +201,15 @@ static int work_with(int operation, struct comm *comm, handle stream, struct sim
 
 static int work(int operation, struct comm *comm, handle stream)
 {
-	return comm ? work_with(operation, comm, stream, &comm->meeting) : INVALID;
+	return comm ? work_with(operation, functions[operation], comm, stream, &comm->meeting) : INVALID;
 }
 
 static int pass(size_t count, int peer, struct comm *comm, struct pair *pairs, handle stream)
 {
 	if (!comm || (comm->all && (peer < 0 || peer >= comm->ranks)))
 		return INVALID;
-	return work_with(count < MANY ? SEND_RECEIVE : LONG_SEND_RECEIVE, comm, stream, &pairs[comm->all ? peer : 0].meeting);
+	return work_with(count < MANY ? SEND_RECEIVE : LONG_SEND_RECEIVE, functions[SEND_RECEIVE], comm, stream,
+	    &pairs[comm->all ? peer : 0].meeting);
 }
 
 EXPORT int ncclCommInitRank(struct comm **to, int ranks, struct id id, int rank)
@@ -214,17 +245,31 @@ EXPORT int ncclGroupEnd(void)
 	if (--depth > 0)
 		return 0;
 	for (int i = 0; i < waiting; i++)
-		launch(pending[i].function, pending[i].stream, pending[i].comm, pending[i].meeting);
+		launch(pending[i].function, pending[i].index, pending[i].stream, pending[i].comm, pending[i].meeting);
 	waiting = 0;
 	return 0;
 }
 
 #define UNUSED __attribute__((unused))
 
-EXPORT int ncclAllReduce(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int op,
+EXPORT int ncclGetVersion(int *version)
+{
+	*version = 22809;
+	return 0;
+}
+
+/* reduction is the function for an all-reduce: another one for more data, and for another type. */
+static unsigned reduction(size_t count, int type)
+{
+	if (type == 9) /* bfloat16 */
+		return TREE_BFLOAT16;
+	return count > 1024 ? RING_SIMPLE : functions[0];
+}
+
+EXPORT int ncclAllReduce(UNUSED const void *from, UNUSED void *to, size_t count, int type, UNUSED int op,
     struct comm *comm, handle stream)
 {
-	return work(0, comm, stream);
+	return comm ? work_with(0, reduction(count, type), comm, stream, &comm->meeting) : INVALID;
 }
 
 EXPORT int ncclReduceScatter(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type,
