@@ -8,6 +8,9 @@ import (
 // each6 is how often a step is repeated before what happens now and then.
 const each6 = 6
 
+// layers is how many layers fetch their weights in a step.
+const layers = 6
+
 // blind were written by somebody who had not read the analysis, and run once before it was changed for any of them.
 func blind() []scenario {
 	six := strings.Repeat(step, each6)
@@ -341,5 +344,75 @@ func blindOversightsTwins() map[string]twin {
 		"regular expressions in an HTTP server, throttled": fix(
 			"handle; regex 2000; kernels 20 gemm_us50; wait", "without", "throttled",
 		).quiet(),
+	}
+}
+
+// blindPlatforms are what a platform adds around its models, written by somebody who had read the programs before them
+// and none of the analysis, and checked without a daemon only.
+func blindPlatforms() []scenario {
+	return []scenario{
+		{name: "checkpoint over a tokenizer", script: step + "sync 4M; tokenize 1000", want: "disk"},
+		{
+			name:    "worker process in an HTTP server",
+			script:  "handle; child 4000; kernels 20 gemm_us50; wait",
+			python:  true,
+			http:    true,
+			request: 20 * time.Microsecond,
+			want:    "worker",
+		},
+		{
+			name:    "image decoding in a server that asks another",
+			script:  "serve; decode 4000; ask {answer} 1200; kernels 20 gemm_us50; wait",
+			request: 20 * time.Microsecond,
+			want:    "preprocessing",
+		},
+		{
+			name:    "imports in an HTTP server",
+			script:  "handle; import; kernels 20 gemm_us50; wait",
+			python:  true,
+			http:    true,
+			request: 20 * time.Microsecond,
+			want:    "compilation",
+		},
+		{
+			name:   "weights before each layer",
+			script: strings.Repeat("copyin 4M; kernels 5 gemm_us50; wait; ", layers),
+			want:   "sync-copy",
+			copies: "sync-copy",
+		},
+		{name: "fresh memory in Python", script: step + "fault 16M; python 800", python: true, want: "page-faults"},
+		{
+			name:   "launches and allocation",
+			script: "burst 150 20 tiny_us3; wait; ralloc 1 1M",
+			env:    append(asOnGPU(), "CUDASIM_ALLOC_NS=1000000"),
+			want:   "launch-overhead",
+		},
+		{
+			name:      "noisy neighbours of a server",
+			script:    "cpu {cpu}; serve; decode 2000; kernels 20 gemm_us50; wait",
+			request:   20 * time.Microsecond,
+			hogs:      2,
+			want:      "no-cpu",
+			neighbour: true,
+		},
+	}
+}
+
+func blindPlatformsTwins() map[string]twin {
+	return map[string]twin{
+		"checkpoint over a tokenizer": fix(step+"tokenize 1000", "faster", "disk=1000000", "without",
+			"save_results"),
+		"worker process in an HTTP server": fix("handle; child 1000; kernels 20 gemm_us50; wait", "faster",
+			"build_batch=4"),
+		"image decoding in a server that asks another": fix(
+			"serve; decode 1000; ask {answer} 1200; kernels 20 gemm_us50; wait", "faster", "decode_jpeg=4",
+		),
+		"imports in an HTTP server": fix("handle; kernels 20 gemm_us50; wait", "without", "compilation"),
+		"weights before each layer": fix(strings.Repeat("ahead 4M; kernels 5 gemm_us50; wait; ", layers), "without",
+			"sync-copy"),
+		"fresh memory in Python":  fix(step+"reuse 16M; python 800", "without", "page-faults"),
+		"launches and allocation": fix("graph 150 tiny_us3; wait; ralloc 1 1M", "without", "launches"),
+		"noisy neighbours of a server": fix("cpu {cpu}; serve; decode 2000; kernels 20 gemm_us50; wait", "without",
+			"no-cpu").quiet(),
 	}
 }

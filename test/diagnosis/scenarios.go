@@ -58,7 +58,7 @@ func scenarios() []scenario {
 	var all []scenario
 	for _, group := range [][]scenario{
 		alone(), waiting(), inPython(), pairs(), several(), healthy(), busy(), mixed(), blind(), blindMixed(),
-		blindThreads(), blindServers(), blindOversights(),
+		blindThreads(), blindServers(), blindOversights(), blindPlatforms(),
 	} {
 		all = append(all, group...)
 	}
