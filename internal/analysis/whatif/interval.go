@@ -77,9 +77,11 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Verb == Merge }) {
 		link = ofMerge
 	}
-	terms = append(terms, term{max(linkLow, linkHigh), link}, term{max(slower, faster), ofOthers})
+	unseen := min(mostWatched, s.unseen)
+	faster = math.Hypot(faster, unseen*after)
+	terms = append(terms, term{unseen * after, ofRecording}, term{max(linkLow, linkHigh), link}, term{max(slower, faster), ofOthers})
 	slower, faster = math.Hypot(slower, linkLow), math.Hypot(faster, linkHigh)
-	p.Low = s.speedup(uint64(after + math.Hypot(half, slower)))
+	p.Low = s.speedup(uint64((after + math.Hypot(half, slower)) / (1 - unseen))) // it is no matter of chance
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))
 	p.Because = because(p, terms)
 }
@@ -217,6 +219,15 @@ func (s *Study) watchedShare(t *timeline.Timeline, spans []timeline.Span, window
 		share = min(share, o.Total.High)
 	}
 	return share
+}
+
+// unseenShare is the share of the time that recording cost by the target's own progress, beyond what the recording shows
+// and watchedShare allows for; 0 where the difference may be chance. In which code it was is not known.
+func (s *Study) unseenShare(o *recording.Overhead) float64 {
+	if o == nil || o.Total.Basis != recording.CostMeasured || o.Total.Low <= s.recorder.cost+s.watched {
+		return 0
+	}
+	return o.Total.Share - s.recorder.cost - s.watched
 }
 
 // lighter is by how much a speed-up differs, relative to it, if each call cost the program as much more while it was

@@ -7,6 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/observer"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
@@ -132,5 +133,27 @@ func TestLighter(t *testing.T) {
 	compared := &observer.Effect{Steps: observer.Share{Mean: 0.05, Low: 0.04, High: 0.06}}
 	if off := lighter(compared, "launches"); off > launches/3 {
 		t.Errorf("with an effect that is known to 1%% launches are less by %.3f", off)
+	}
+}
+
+// TestUnseenCost: a program that runs at 83% of its pace while it is recorded, by its own progress, may be as much less
+// to speed up. A cost that was predicted, or may be chance, widens nothing.
+func TestUnseenCost(t *testing.T) {
+	low := func(o *recording.Overhead) float64 {
+		sc := stepwise()
+		sc.Meta.Overhead = o
+		return sc.study(t).Predict(edit(t, Faster, "encode=1000000")).Low
+	}
+	cost := func(low float64, basis string) *recording.Overhead {
+		return &recording.Overhead{Total: recording.Cost{Share: 0.17, Low: low, High: 0.2, Basis: basis}}
+	}
+	without := low(nil)
+	if got := low(cost(0.14, recording.CostMeasured)); got > 0.93*without {
+		t.Errorf("the lower end is %.2f, and %.2f where nothing was measured", got, without)
+	}
+	for _, o := range []*recording.Overhead{cost(0.14, recording.CostPredicted), cost(-0.01, recording.CostMeasured)} {
+		if got := low(o); got != without {
+			t.Errorf("%+v: the lower end is %.3f, want %.3f", o.Total, got, without)
+		}
 	}
 }

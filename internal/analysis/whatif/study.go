@@ -31,6 +31,7 @@ type Study struct {
 	link     float64              // see linkRate
 	pins     [replay.Engines]gain // what pinned memory brings to copies, by direction
 	watched  float64              // see watchedShare
+	unseen   float64              // see unseenShare
 	compared bool                 // steps inside and outside of windows were
 	recorder recorder
 	apart    *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
@@ -107,6 +108,7 @@ func Some(
 	s.findLaunchers(t)
 	s.compared = windows != nil && windows.Steps.High > 0
 	s.power, s.watched = powerOf(t, spans), s.watchedShare(t, spans, windows)
+	s.unseen = s.unseenShare(t.Rec.Meta.Overhead)
 	s.pins, s.link = pinnedGains(t, spans), linkRate(t)
 	if len(scheduled) > 0 {
 		s.cpus, s.free = t.Rec.Meta.Host.CPUs, freeCPUs(t.Rec)
