@@ -3,7 +3,6 @@ package memory_test
 import (
 	"encoding/json"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -185,30 +184,4 @@ func TestDriverState(t *testing.T) {
 	if state := w.source.State(); state.State != "waiting" {
 		t.Errorf("state %+v after it has gone", state)
 	}
-}
-
-// BenchmarkDriverPair is what an allocation and a free by the driver's calls cost the program together, in ns.
-func BenchmarkDriverPair(b *testing.B) {
-	w := newWatch(b)
-	v := startDriverVictim(b)
-	run := func() float64 {
-		best := 1e9
-		for range 100 {
-			ns, err := strconv.ParseFloat(v.ask("loop 1000"), 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			best = min(best, ns)
-		}
-		return best
-	}
-	plain := run()
-	w.follow(v)
-	best := 1e9
-	for b.Loop() {
-		best = min(best, run())
-		w.drain()
-		w.events = nil
-	}
-	b.ReportMetric(best-plain, "ns/pair")
 }

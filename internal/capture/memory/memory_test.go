@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -491,94 +490,6 @@ func waitMapped(t *testing.T, pid int, path string) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatalf("%s is not mapped", path)
-}
-
-// BenchmarkPair is what a call of the allocator, an allocation or a free, costs the program, in ns: by the fastest of
-// many short runs, as others on the machine only make them slower.
-func BenchmarkPair(b *testing.B) {
-	program := build(b)
-	w := newWatch(b)
-	v := startVictim(b, program)
-	fastest := func() float64 {
-		best := math.Inf(1)
-		for range 300 {
-			ns, err := strconv.ParseFloat(v.ask("loop %d", 1000), 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			best = min(best, ns)
-		}
-		return best
-	}
-	plain := fastest()
-	w.follow(v)
-	v.ask("keep 200") // some blocks are sampled and stay
-	best := math.Inf(1)
-	for b.Loop() {
-		best = min(best, fastest())
-		w.drain()
-		w.events = nil
-	}
-	b.ReportMetric((best-plain)/2, "ns/call")
-}
-
-// BenchmarkPaced is how much slower a program is that allocates and frees 30,000 blocks a second, in percent, at each
-// level that counts all the time: the median ratio of the CPU time of runs with probes to that of the run without them
-// just before. Others on the machine disturb CPU time less than time.
-func BenchmarkPaced(b *testing.B) {
-	const (
-		rate  = 30_000 // allocations a second
-		each  = 300    // allocations of a run, 10 ms
-		pairs = 60
-	)
-	program := build(b)
-	w := newWatch(b)
-	v := startVictim(b, program)
-	run := func(rounds int) float64 {
-		ns, err := strconv.ParseFloat(v.ask("pace %d %d", each, rounds), 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return ns
-	}
-	const probe = 10_000 // rounds
-	best := math.Inf(1)
-	for range 30 {
-		best = min(best, run(probe))
-	}
-	rounds := int(1e9 / rate * each / best * probe)
-	all := w.source.Levels()
-	off := len(all) - 1
-	w.follow(v)
-	for level, l := range all {
-		if level == off || strings.Contains(l.Loses, "totals") {
-			continue
-		}
-		b.Run(l.Name, func(b *testing.B) {
-			for b.Loop() {
-				ratios := make([]float64, pairs)
-				for i := range ratios {
-					setLevel(b, w, off)
-					plain := run(rounds)
-					setLevel(b, w, level)
-					ratios[i] = run(rounds) / plain
-					w.drain()
-					w.events = nil
-				}
-				slices.Sort(ratios)
-				b.ReportMetric((ratios[pairs/2]-1)*100, "%slower")
-				b.ReportMetric((ratios[pairs/4]-1)*100, "%slower-p25")
-				b.ReportMetric((ratios[pairs*3/4]-1)*100, "%slower-p75")
-			}
-		})
-	}
-}
-
-func setLevel(b *testing.B, w *watch, level int) {
-	b.Helper()
-	if err := w.source.SetLevel(level); err != nil {
-		b.Fatal(err)
-	}
 }
 
 // TestPythonStacks: the stack of an allocation has the Python lines, between native frames.
