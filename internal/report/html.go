@@ -34,7 +34,7 @@ func htmlInput(m *Model) html.Input {
 		Facts:    []html.Fact{},
 		Heading:  findingsTitle(m), Went: breakdownTitle(m),
 		Diagnosis: &m.Diagnosis, Calls: &m.Summary, CPU: &m.CPU, GPU: m.GPU,
-		WhatIf: htmlWhatIf(m), Exchanged: m.Collectives, Topology: m.Topology,
+		WhatIf: htmlWhatIf(m), Exchanged: m.Collectives, Topology: m.Topology, Memory: m.Memory,
 		Timeline: m.result.Timeline, Threads: m.result.Threads, Walk: m.result.Walk,
 		Findings: []html.Finding{}, Doubts: []html.Doubt{},
 	}
@@ -49,6 +49,7 @@ func htmlInput(m *Model) html.Input {
 			in.Notes = append(in.Notes, why)
 		}
 	}
+	in.Notes = append(in.Notes, memoryNotes(m)...)
 	in.Facts = htmlFacts(answerFacts(m))
 	for i := range m.Diagnosis.Findings {
 		in.Findings = append(in.Findings, htmlFinding(m, i))

@@ -202,6 +202,21 @@ func leakLines(dev *memory.Device) []string {
 	return lines
 }
 
+// memoryNotes returns what grows without bound, and allocations that failed.
+func memoryNotes(m *Model) (out []string) {
+	if m.Memory == nil {
+		return nil
+	}
+	for i := range m.Memory.Devices {
+		d := &m.Memory.Devices[i]
+		out = append(out, leakLines(d)...)
+		for k := range d.Exhausted[:min(len(d.Exhausted), exhaustedMax)] {
+			out = append(out, exhaustedText(d, &d.Exhausted[k], m.Summary.Window.From))
+		}
+	}
+	return out
+}
+
 func firstPython(stack []recording.Frame) string {
 	for _, f := range stack {
 		if f.Kind == recording.PythonFrame {

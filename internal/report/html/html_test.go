@@ -37,6 +37,7 @@ func pageOf(t *testing.T, rec *recording.Recording) string {
 // shown is what the tests look at of the data of a page.
 type shown struct {
 	Title   string      `json:"title"`
+	Notes   []string    `json:"notes"`
 	Hidden  int         `json:"hidden"` // threads
 	Labels  [][2]string `json:"labels"`
 	Quantum uint64      `json:"quantum"`

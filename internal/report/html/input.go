@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/analysis/memory"
 	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
@@ -42,6 +43,7 @@ type Input struct {
 	Requests  *requests.Summary    // nil where there were none
 	Exchanged *collectives.Summary // nil where no call of NCCL was seen
 	Topology  *topology.Summary    // nil where the host does not tell
+	Memory    *memory.Summary      // nil where no allocation was seen
 	Delays    []Delay              // what holds requests up, that of most time first
 
 	Timeline *timeline.Timeline

@@ -101,6 +101,7 @@ func newScene(in Input) *scene {
 	s := &scene{in: in, labels: newLabels(maxLabels), rank: map[thread]int32{}}
 	s.chooseThreads()
 	s.addDevices()
+	s.addMemory()
 	s.addRequests()
 	s.addThreads()
 	return s
