@@ -31,6 +31,7 @@ type scenario struct {
 	quota     int           // percent of a CPU that the program's cgroup has; 0: no quota
 	usual     bool          // part of the shorter test
 	fine      bool          // two kinds of CPU work, told apart by samples alone: 499 a second, for 99 leave a standard deviation of 4%
+	worth     int           // of a twin: how many of the program's kernels each of its own stands for; 0: one
 	neighbour bool          // runs at the usual priority: its neighbours are the matter
 }
 
@@ -58,7 +59,7 @@ func scenarios() []scenario {
 	var all []scenario
 	for _, group := range [][]scenario{
 		alone(), waiting(), inPython(), pairs(), several(), healthy(), busy(), mixed(), blind(), blindMixed(),
-		blindThreads(), blindServers(), blindOversights(), blindPlatforms(),
+		blindThreads(), blindServers(), blindOversights(), blindPlatforms(), rows(),
 	} {
 		all = append(all, group...)
 	}

@@ -137,7 +137,7 @@ func (p *party) pace(t *testing.T) float64 {
 	if ended == began {
 		t.Fatalf("%s: got nothing done in %v", p.s.name, took)
 	}
-	return float64(ended-began) / took.Seconds()
+	return float64(ended-began) * float64(max(1, p.s.worth)) / took.Seconds()
 }
 
 // signal sends a signal to all processes of a program, and to its hogs'.

@@ -11,6 +11,7 @@ import (
 type twin struct {
 	script string // of the fixed program
 	calm   bool   // nobody takes its CPUs
+	worth  int    // see scenario
 	edits  []whatif.Edit
 	bad    error // some edit cannot be read
 }
@@ -40,7 +41,7 @@ func (t twin) quiet() twin {
 // fixed returns the scenario that the twin is.
 func (t *twin) fixed(s *scenario) scenario {
 	f := *s
-	f.script, f.want = t.script, "" // it may have nothing to write down
+	f.script, f.want, f.worth = t.script, "", t.worth // it may have nothing to write down
 	if t.calm {
 		f.hogs, f.quota = 0, 0
 	}
@@ -54,7 +55,7 @@ func twins() map[string]twin {
 	for _, group := range []map[string]twin{
 		cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins(), blindTwins(),
 		blindMixedTwins(), blindThreadsTwins(), blindServersTwins(), blindOversightsTwins(),
-		blindPlatformsTwins(),
+		blindPlatformsTwins(), rowsTwins(),
 	} {
 		maps.Copy(all, group)
 	}

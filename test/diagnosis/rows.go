@@ -1,0 +1,34 @@
+package diagnosis
+
+import "strings"
+
+// rows are programs that make many small copies, or launch many small kernels, where one would do.
+func rows() []scenario {
+	return []scenario{
+		{
+			name:   "forty small uploads",
+			script: "kernels 4 gemm_us50; wait; " + strings.Repeat("copyin 16k; ", 40),
+			want:   "sync-copy",
+			copies: "sync-copy",
+		},
+		{
+			name:   "a kernel for each tensor",
+			script: "kernels 4 gemm_us50; burst 252 8 elementwise_us2; wait",
+			want:   "launch-overhead",
+		},
+	}
+}
+
+func rowsTwins() map[string]twin {
+	return map[string]twin{
+		"forty small uploads": fix("kernels 4 gemm_us50; wait; upload 640k", "merge", "sync-copy"),
+		"a kernel for each tensor": fix("kernels 4 gemm_us50; kernels 4 elementwise_us2; wait", "merge",
+			"launches").worthOf(32), // 256 kernels become 8
+	}
+}
+
+// worthOf says how many of the program's kernels each of the twin's stands for.
+func (t twin) worthOf(kernels int) twin {
+	t.worth = kernels
+	return t
+}
