@@ -5,8 +5,8 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
-/* Whether this is the agent's own thread, or one of CUPTI's, which have the name that the agent's had when they began
- * (agent/src/loop.c, internal/analysis/threads). Their calls are none of the program's. */
+/* Reports whether this is a thread of the agent or of CUPTI, whose calls are not the program's. CUPTI's threads inherit
+ * the name that the agent's thread has while it creates them (agent/src/loop.c, internal/analysis/threads). */
 static __always_inline int is_agent(void)
 {
 	const __u64 *comm = (const __u64 *)bpf_get_current_task_btf()->comm;

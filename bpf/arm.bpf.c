@@ -2,22 +2,20 @@
 //go:build ignore
 
 /*
- * Stops one thread of a process at a CUDA call. Package inject puts this program on a
- * handful of functions of the target's libcuda for the moment of an injection. It
- * notes who calls them; the one thread that is armed, and that the daemon traces, it
- * sends a signal, so that the thread stops as soon as the program returns: at the
- * entry of a function, holding no lock of libc's.
+ * Stops one thread of a process at a CUDA call. During an injection, package inject
+ * attaches this program to a few functions of the target's libcuda. It records their
+ * callers and sends a signal to the one armed thread, which the daemon traces. That
+ * thread stops as soon as the program returns: at the entry of a function, where it
+ * holds no lock of libc.
  *
- * The signal is one whose default is to be ignored (package inject chooses it): where
- * the daemon has died in between, the thread notices nothing.
+ * Package inject chooses a signal that is ignored by default, so that the thread is not
+ * disturbed if the daemon has died.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-#define BPF_MAP_TYPE_LRU_HASH 9 /* include/uapi/linux/bpf.h */
-#define CALLERS 512 /* threads remembered: the last ones that called; those of a program that makes threads all the time
-                     * are soon gone */
+#define CALLERS 512 /* threads remembered, the most recent ones: some programs create threads all the time */
 
 #if defined(__TARGET_ARCH_x86)
 struct thread_struct___arm {
@@ -31,8 +29,8 @@ struct thread_struct___arm {
 } __attribute__((preserve_access_index));
 #endif
 
-/* A seccomp filter as it was installed, of classic BPF; the kernel keeps it with CONFIG_CHECKPOINT_RESTORE, as all
- * larger distributions have it. */
+/* A seccomp filter in classic BPF, as installed. The kernel keeps it under CONFIG_CHECKPOINT_RESTORE, which all larger
+ * distributions set. */
 struct sock_fprog_kern___arm {
 	__u16 len; /* instructions */
 	void *filter;
@@ -43,7 +41,7 @@ struct bpf_prog___arm {
 } __attribute__((preserve_access_index));
 
 struct seccomp_filter___arm {
-	struct seccomp_filter___arm *prev; /* the one before it; all of them judge each call */
+	struct seccomp_filter___arm *prev; /* the filter installed before; every call passes all of them */
 	struct bpf_prog___arm *prog;
 } __attribute__((preserve_access_index));
 
@@ -70,15 +68,15 @@ struct arm_caller {
 	__u64 tls;   /* its thread pointer */
 };
 
-/* Whom to stop. */
+/* The thread to stop. */
 struct arm_order {
-	__u32 tid;    /* 0: nobody; set to 0 by the program when it has fired */
-	__u32 signal; /* what to send */
-	__u64 number; /* of the order, for struct arm_stop */
+	__u32 tid;    /* 0: none; the program clears it after sending the signal */
+	__u32 signal; /* to send */
+	__u64 number; /* of the order, copied to struct arm_stop */
 };
 
-/* That it was done, or (number 0) that a thread called that is not among the callers yet: it may live for milliseconds
- * only. */
+/* Reports that an order was carried out, or (number 0) the first call of a thread, which may live for only
+ * milliseconds. */
 struct arm_stop {
 	__u64 number; /* of the order */
 	__u64 at;     /* CLOCK_MONOTONIC ns */
@@ -147,7 +145,7 @@ static __always_inline __u64 stack_pointer(struct pt_regs *ctx)
 #endif
 }
 
-static __always_inline __u64 instruction(struct pt_regs *ctx)
+static __always_inline __u64 instruction_pointer(struct pt_regs *ctx)
 {
 #if defined(__TARGET_ARCH_x86)
 	return ctx->ip;
@@ -156,7 +154,7 @@ static __always_inline __u64 instruction(struct pt_regs *ctx)
 #endif
 }
 
-/* A signal that the thread blocks would stop it later, who knows where. */
+/* Reports whether the thread blocks a signal: it would be delivered later, at an unknown place. */
 static __always_inline bool blocks(__u32 signal)
 {
 	struct task_struct___arm *task = (void *)bpf_get_current_task();
@@ -166,12 +164,12 @@ static __always_inline bool blocks(__u32 signal)
 
 #define EBUSY 16
 
-/* BPF_RB_FORCE_WAKEUP: the daemon sleeps until this one record comes. */
+/* BPF_RB_FORCE_WAKEUP: the daemon sleeps until this record arrives. */
 #define FORCE_WAKEUP 2
 
-/* Wakes the daemon for a thread that has just made its first call. Where there is no room it finds the thread among the
+/* Wakes the daemon for the first call of a thread. Without room in the ring the daemon still finds the thread in
  * callers. */
-static __always_inline void tell(const struct arm_caller *caller, __u32 tid)
+static __always_inline void notify_first_call(const struct arm_caller *caller, __u32 tid)
 {
 	struct arm_stop *first = bpf_ringbuf_reserve(&stops, sizeof(*first), 0);
 
@@ -187,17 +185,17 @@ static __always_inline void tell(const struct arm_caller *caller, __u32 tid)
 	bpf_ringbuf_submit(first, FORCE_WAKEUP);
 }
 
-/* What a new entry holds at first; not on the stack, of which there is little. */
-static const struct arm_caller nothing;
+/* The initial value of an entry; static because the stack is small. */
+static const struct arm_caller empty_caller;
 
-/* Only the thread itself changes its entry. One whose time is 0 is not whole yet. */
-static __always_inline void note(struct pt_regs *ctx, __u32 tid)
+/* Only the thread itself changes its entry. An entry whose time is 0 is incomplete. */
+static __always_inline void record_caller(struct pt_regs *ctx, __u32 tid)
 {
 	struct arm_caller *known = bpf_map_lookup_elem(&callers, &tid);
 	bool first = !known;
 
 	if (first) {
-		bpf_map_update_elem(&callers, &tid, &nothing, BPF_ANY);
+		bpf_map_update_elem(&callers, &tid, &empty_caller, BPF_ANY);
 		known = bpf_map_lookup_elem(&callers, &tid);
 	}
 	if (!known)
@@ -208,11 +206,11 @@ static __always_inline void note(struct pt_regs *ctx, __u32 tid)
 		known->tls = thread_pointer();
 	known->seen = bpf_ktime_get_ns();
 	if (first)
-		tell(known, tid);
+		notify_first_call(known, tid);
 }
 
-/* Copies one filter into the map's entry i; 0 where it did. One variable for all that is read on the way: the stack is
- * short (program_test.go). */
+/* Copies one filter into entry i of the map and returns 0, or less on failure. One variable serves all reads because
+ * the stack is small (program_test.go). */
 static __always_inline int copy_filter(void *at, __u32 i)
 {
 	struct arm_filter *to = bpf_map_lookup_elem(&filters, &i);
@@ -227,8 +225,8 @@ static __always_inline int copy_filter(void *at, __u32 i)
 	length = instructions;
 	if (length > FILTER_INSTRUCTIONS)
 		return -1;
-	asm volatile("" : "+r"(length)); /* else the compiler makes one comparison of two, of which the verifier learns no
-	                                  * bound */
+	asm volatile("" : "+r"(length)); /* keeps the compiler from merging two comparisons into one
+	                                  * from which the verifier learns no bound */
 	if (length == 0)
 		return -1;
 	to->length = length;
@@ -236,9 +234,9 @@ static __always_inline int copy_filter(void *at, __u32 i)
 }
 
 /*
- * Copies the thread's filters, as PTRACE_SECCOMP_GET_FILTER would tell them: that takes CAP_SYS_ADMIN and a reader that
- * is under no filter itself, which a container has not. Here the thread runs this program itself, so nothing can
- * change.
+ * Copies the thread's filters in the form of PTRACE_SECCOMP_GET_FILTER. That request needs CAP_SYS_ADMIN and a tracer
+ * without a filter of its own, which a daemon in a container does not have. The thread itself runs this program, so its
+ * filters cannot change meanwhile.
  */
 static __always_inline __s64 copy_filters(void)
 {
@@ -267,16 +265,16 @@ int arm(struct pt_regs *ctx)
 	if (!order)
 		return 0;
 	if (order->tid != tid) {
-		note(ctx, tid);
+		record_caller(ctx, tid);
 		return 0;
 	}
 	stop = bpf_ringbuf_reserve(&stops, sizeof(*stop), 0);
 	if (!stop)
 		return 0;
-	order->tid = 0; /* no one else takes this order: it names this thread */
+	order->tid = 0; /* no race: only the thread that the order names gets here */
 	stop->number = order->number;
 	stop->at = bpf_ktime_get_ns();
-	stop->ip = instruction(ctx);
+	stop->ip = instruction_pointer(ctx);
 	stop->sp = stack_pointer(ctx);
 	stop->tls = stop->tid = 0;
 	stop->filters = copy_filters();

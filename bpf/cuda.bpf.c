@@ -11,8 +11,8 @@
  *   perf     the same three, one perf event each (perf_*)        kernel 5.15 on
  *
  * A program may be preempted by another thread that runs it on the same CPU, so
- * whatever is per CPU is changed atomically or under the ring's own lock, and the
- * stack stays below 64 bytes (shapes.h says why; a test of package probe checks it).
+ * per-CPU data is changed atomically or under the ring's own lock, and the stack
+ * stays below 64 bytes (shapes.h gives the reason; a test of package probe checks it).
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -33,9 +33,9 @@ struct frame {
 
 /* The timed calls of one thread that have not returned, the innermost last. */
 struct calls {
-	__u64 skipped; /* stack pointer of the last call without an event: what a deeper one calls is inside of it */
+	__u64 skipped; /* stack pointer of the last call without an event: deeper calls are inside it */
 	__u32 depth;
-	__u32 over; /* calls that found no room: their returns are expected to match nothing */
+	__u32 over; /* calls that found no room; their returns match no frame */
 	struct frame frames[FRAMES];
 };
 
@@ -46,18 +46,18 @@ struct {
 	__type(value, struct calls);
 } calls SEC(".maps");
 
-#define SKIP_WINDOW 100000000ULL /* ns after which the rate of calls is looked at */
+#define SKIP_WINDOW 100000000ULL /* ns between two checks of the call rate */
 #define SKIP_PLACES 8192
 
-/* One function in one thread, where that is called often. */
+/* A frequently called function in one thread. */
 struct skips {
-	__u64 window; /* ns, when the present one began */
-	__u64 from;   /* ns, of the first call that is counted and in no event yet */
+	__u64 window; /* ns, start of the current window */
+	__u64 from;   /* ns of the first skipped call that no EVENT_SKIPPED covers yet */
 	__u32 seen;   /* calls in the window */
-	__u32 every;  /* one of so many has an event; 0, 1: each */
+	__u32 every;  /* one call in this many has an event; 0, 1: each */
 	__u32 left;   /* calls until the next that has one */
-	__u32 outer;  /* calls that are counted: by the program itself, */
-	__u32 inner;  /* and inside of such */
+	__u32 outer;  /* skipped calls made by the program itself */
+	__u32 inner;  /* skipped calls made inside those */
 	__u32 pid;
 };
 
@@ -68,7 +68,7 @@ struct {
 	__type(value, struct skips);
 } skipped_calls SEC(".maps");
 
-/* How many calls of a function a thread may make in a window that each have an event. It changes while programs run. */
+/* Calls of a function per thread and window up to which each has an event. Changes while the programs run. */
 volatile __u64 calls_in_window = 500;
 
 #include "rings.h"
@@ -102,7 +102,7 @@ static __always_inline struct event *reserve(void)
 	return e;
 }
 
-/* What every event has; the caller fills ret, flags and args. */
+/* Fills the common fields; the caller fills ret, flags and args. */
 static __always_inline void head(struct event *e, __u64 ts, __u64 dur, __u64 cookie)
 {
 	__u64 id = bpf_get_current_pid_tgid();
@@ -115,7 +115,7 @@ static __always_inline void head(struct event *e, __u64 ts, __u64 dur, __u64 coo
 	e->kind = EVENT_CALL;
 }
 
-/* An event for a call of which only the entry is known. */
+/* Sends an event for a call of which only the entry is known. */
 static __always_inline void put_entry(struct pt_regs *ctx, __u64 ts, __u64 cookie)
 {
 	struct event *e = reserve();
@@ -130,18 +130,18 @@ static __always_inline void put_entry(struct pt_regs *ctx, __u64 ts, __u64 cooki
 }
 
 /*
- * Whether frame f is of a call that cannot return any more, seen from a new call
- * with cookie and sp: the stack has been unwound past it (longjmp, an exception,
- * a probe removed in the middle). A call at the same sp by another function may be
- * a tail call, whose return is the return of both.
+ * Reports whether the call of frame f cannot return any more, given a new call with
+ * cookie and sp: the stack was unwound past it (longjmp, an exception, a probe removed
+ * in between). A call at the same sp by another function may be a tail call, whose
+ * return is the return of both.
  */
 static __always_inline bool stale(const struct frame *f, __u64 cookie, __u64 sp)
 {
 	return f->sp < sp || (f->sp == sp && f->cookie == cookie);
 }
 
-/* Frame i. The mask is written in assembly because the compiler, which knows that it
- * changes nothing, would leave it out, and the verifier, which does not, needs it. */
+/* Returns frame i. The mask is in assembly because the verifier needs it and the compiler
+ * would drop it as redundant. */
 static __always_inline struct frame *frame_at(struct calls *c, __u64 i)
 {
 	asm volatile("%0 &= %1" : "+r"(i) : "i"(FRAMES - 1));
@@ -159,7 +159,7 @@ static __always_inline void drop_stale(struct calls *c, __u64 cookie, __u64 sp)
 		c->over = 0;
 }
 
-/* An event for the calls that have none, up to now. */
+/* Sends one event for all calls skipped up to now. */
 static __noinline int put_skipped(struct skips *s, __u64 cookie, __u64 now)
 {
 	struct event *e;
@@ -168,7 +168,7 @@ static __noinline int put_skipped(struct skips *s, __u64 cookie, __u64 now)
 		return 0;
 	e = reserve();
 	if (!e)
-		return 0; /* the next one counts them as well */
+		return 0; /* the next EVENT_SKIPPED counts them as well */
 	head(e, s->from, now - s->from, cookie);
 	e->kind = EVENT_SKIPPED;
 	e->flags = EVENT_TIMED;
@@ -185,7 +185,7 @@ static __noinline int put_skipped(struct skips *s, __u64 cookie, __u64 now)
 
 static const struct skips none;
 
-/* What is known of the function in this thread; NULL: nothing, and nothing can be. */
+/* Returns the state of the function in this thread; NULL where the map has no room. */
 static __noinline struct skips *skips_of(__u64 key, __u64 now)
 {
 	struct skips *s = bpf_map_lookup_elem(&skipped_calls, &key);
@@ -201,22 +201,22 @@ static __noinline struct skips *skips_of(__u64 key, __u64 now)
 	return s;
 }
 
-/* Begins a window where the last one is over. */
-static __always_inline void look_at_rate(struct skips *s, __u64 cookie, __u64 now)
+/* Begins a new window where the last one is over. */
+static __always_inline void update_rate(struct skips *s, __u64 cookie, __u64 now)
 {
 	if (now - s->window <= SKIP_WINDOW)
 		return;
 	if (s->outer || s->inner)
 		put_skipped(s, cookie, now);
-	/* A window that began long ago says how often it was called then. */
+	/* The count of a window that began long ago does not describe the current rate. */
 	s->every = now - s->window < 2 * SKIP_WINDOW ? s->seen / (calls_in_window | 1) : 0;
 	s->window = now;
 	s->seen = 0;
 }
 
 /*
- * Whether a call is to have no event. Inside of a call that has one, and of one that has none, the
- * same goes for what that calls.
+ * Reports whether a call gets no event. Calls inside another call share its fate: they have events
+ * if and only if it has one.
  */
 static __always_inline int skip(struct calls *c, __u64 cookie, __u64 sp, __u64 now)
 {
@@ -226,7 +226,7 @@ static __always_inline int skip(struct calls *c, __u64 cookie, __u64 sp, __u64 n
 
 	if (!s)
 		return 0;
-	look_at_rate(s, cookie, now);
+	update_rate(s, cookie, now);
 	s->seen++;
 	if (c->depth && !inside)
 		return 0; /* its outer call has an event */
@@ -254,7 +254,7 @@ static __always_inline int skip(struct calls *c, __u64 cookie, __u64 sp, __u64 n
 	return 1;
 }
 
-/* The timed calls of this thread, without those that cannot return any more; NULL (counted) where there is no room. */
+/* Returns the timed calls of this thread after dropping stale ones; NULL (counted) where there is no memory. */
 static __always_inline struct calls *calls_of(__u64 cookie, __u64 sp)
 {
 	struct calls *c = bpf_task_storage_get(&calls, bpf_get_current_task_btf(), 0,
@@ -270,7 +270,7 @@ static __always_inline struct calls *calls_of(__u64 cookie, __u64 sp)
 	return c;
 }
 
-/* A frame for a new call, or NULL (counted) where there is no room. */
+/* Returns a frame for a new call, or NULL (counted) where there is no room. */
 static __always_inline struct frame *push(struct calls *c)
 {
 	if (c->depth >= FRAMES) {
@@ -282,8 +282,8 @@ static __always_inline struct frame *push(struct calls *c)
 }
 
 /*
- * The entry of a timed call; 0 if its return is wanted. A call that cannot be
- * timed is still counted: its event goes out now, without EVENT_TIMED.
+ * Handles the entry of a timed call; returns 0 if its return is wanted. A call that
+ * cannot be timed is still counted: its event is sent now, without EVENT_TIMED.
  */
 static __always_inline int enter(struct pt_regs *ctx)
 {
@@ -313,7 +313,7 @@ static __always_inline int enter(struct pt_regs *ctx)
 	return 0;
 }
 
-/* The frame of the call that returns, with all inside it dropped; NULL if there is none. */
+/* Returns the frame of the returning call and drops all frames inside it; NULL if there is none. */
 static __always_inline struct frame *pop(__u64 cookie, __u64 sp)
 {
 	struct calls *c = bpf_task_storage_get(&calls, bpf_get_current_task_btf(), 0, 0);
@@ -332,12 +332,12 @@ static __always_inline struct frame *pop(__u64 cookie, __u64 sp)
 	}
 	if (c->over)
 		c->over--;
-	else if (!(cookie & COOKIE_FREQUENT)) /* whose entry may have been skipped, where the kernel has no sessions */
+	else if (!(cookie & COOKIE_FREQUENT)) /* a frequent call's entry may have been skipped */
 		lose(LOSS_NO_ENTRY);
 	return NULL;
 }
 
-/* Replaces the address in *arg by what is there; returns what to add to the flags. */
+/* Replaces the address in *arg by the value there; returns the event flag to set. */
 static __always_inline __u8 deref(__u64 *arg)
 {
 	__u64 at = *arg;
@@ -348,7 +348,7 @@ static __always_inline __u8 deref(__u64 *arg)
 	return EVENT_FAULT;
 }
 
-/* The return of a timed call. */
+/* Handles the return of a timed call. */
 static __always_inline int leave(struct pt_regs *ctx)
 {
 	__u64 ts = bpf_ktime_get_ns();
@@ -365,7 +365,7 @@ static __always_inline int leave(struct pt_regs *ctx)
 	e->args[1] = f->place.args[1];
 	e->args[2] = f->place.args[2];
 	e->args[3] = f->place.args[3];
-	/* A failed call has left nothing to read. */
+	/* A failed call wrote no result. */
 	if (cookie & COOKIE_DEREF && !e->ret)
 		e->flags |= deref(&e->args[0]);
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
@@ -384,8 +384,8 @@ SEC("uprobe.session")
 int call_session(struct pt_regs *ctx)
 {
 	/*
-	 * At the return the instruction pointer is in the caller. The kfunc that says
-	 * so, bpf_session_is_return, has another prototype in 7.x than in 6.13, and a
+	 * At the return the instruction pointer is in the caller. The kfunc for this,
+	 * bpf_session_is_return, changed its prototype between 6.13 and 7.x, and a
 	 * program can be compiled for one only.
 	 */
 	if (IP(ctx) != bpf_get_func_ip(ctx))

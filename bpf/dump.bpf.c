@@ -2,17 +2,16 @@
 //go:build ignore
 
 /*
- * What every thread of one process is doing at this moment: its state, the system
- * call that it is in, and the user registers that the kernel keeps of it. Nothing is
- * stopped; of a thread that is on a CPU the registers are those of the last time that
- * it entered the kernel.
+ * Dumps what each thread of a process is doing now: its state, its current system call
+ * and its saved user registers. No thread is stopped; for a thread on a CPU the registers
+ * are those of its last entry into the kernel.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include "event.h"
 
-/* DWARF's numbers of registers, the address of the instruction last. */
+/* Registers in DWARF order, the instruction pointer last. */
 #if defined(__TARGET_ARCH_x86)
 #define REGISTERS 17
 #elif defined(__TARGET_ARCH_arm64)
@@ -53,7 +52,7 @@ struct task_struct___dump {
 
 /* One thread. */
 struct dumped_thread {
-	__u64 switches; /* times that it left a CPU so far */
+	__u64 switches; /* context switches so far */
 	__u64 thread_pointer;
 	__u64 arguments[2]; /* the first two of the system call */
 	__u64 registers[REGISTERS];
@@ -66,7 +65,7 @@ struct dumped_thread {
 	char comm[16];
 };
 
-/* The process, set before loading. */
+/* Set before loading. */
 const volatile __u32 dumped_pid = 0;
 
 const struct dumped_thread *export_dumped __attribute__((unused));
@@ -121,7 +120,7 @@ static __always_inline __u64 thread_pointer(struct task_struct___dump *task)
 #endif
 }
 
-/* Called for every thread of the machine: 0.1 us for each that is not the process's. */
+/* Called for every thread of the machine; a thread of another process costs 0.1 us. */
 SEC("iter/task")
 int dump_threads(__u64 *ctx)
 {

@@ -6,7 +6,7 @@
 #ifndef INFERSCOPE_EVENT_H
 #define INFERSCOPE_EVENT_H
 
-/* What an event says. */
+/* What an event describes. */
 enum event_kind {
 	EVENT_NONE = 0,
 	EVENT_CALL = 1, /* a CUDA API call; see the cookie below for its arguments */
@@ -37,8 +37,8 @@ enum event_flags {
 };
 
 /*
- * One fact with a time. 64 bytes, so that one event is one cache line in the
- * ring's data pages apart from the 8-byte ring header.
+ * One timed fact. With 64 bytes an event is one cache line in the ring's data pages,
+ * apart from the 8-byte ring header.
  */
 struct event {
 	__u64 ts;      /* ns, CLOCK_MONOTONIC (bpf_ktime_get_ns), at the entry */
@@ -93,7 +93,7 @@ enum stack_origin {
 #define OFFCPU_STOPPED 0xfffe /* stopped by a signal or a tracer, wherever it was */
 enum offcpu_flags {
 	OFFCPU_MARK = 4,           /* not an interval of this kind: func is enum offcpu_mark */
-	OFFCPU_PREEMPTED = 8,        /* it could have run on: another thread took the CPU */
+	OFFCPU_PREEMPTED = 8,        /* it was runnable, and another thread took the CPU */
 	OFFCPU_UNINTERRUPTIBLE = 16, /* state D: a page fault, disk, or a lock in the kernel */
 	OFFCPU_FAULT = 32,           /* a page fault that had to wait for the disk (major) */
 	OFFCPU_IRQ = 64,             /* woken from an interrupt: args[1] is who ran at the time, not who woke it */
@@ -101,8 +101,8 @@ enum offcpu_flags {
 };
 
 /*
- * What a partition of a thread's time needs beside intervals. ret is as above;
- * what is not named here is 0.
+ * Further events that complete the partition of a thread's time. ret is as above;
+ * fields not named here are 0.
  */
 enum offcpu_mark {
 	OFFCPU_BORN = 0,   /* the thread was made at ts, and waited for its first CPU for dur */
@@ -178,8 +178,8 @@ enum offcpu_mark {
 #define ALLOCATION_LIVE 128 /* in flags: not freed at the end of the window; made when a recording is taken */
 
 /*
- * The attach cookie of a probe says what to read; it comes from the function
- * table in internal/cuda and fits one u64:
+ * The attach cookie of a probe selects what to read. It comes from the function table
+ * in internal/cuda:
  *
  *   bits  0-15  function index, copied to event.func
  *   bits 16-31  four selectors of 4 bits: the parameter (1 to 15, 0 = none) for args[0] to args[3]
@@ -187,7 +187,7 @@ enum offcpu_mark {
  *               timed calls carry it in bits 56-63 of args[3] (copy kinds fit a byte)
  *   bits 36-39  enum call_shape
  *   bit  40     at the return of a timed call, args[0] becomes the u64 that it points to
- *   bit  41     where a thread calls the function very often, only one of so many calls has an event
+ *   bit  41     the function is sampled where a thread calls it very often
  */
 #define COOKIE_FUNC(c) ((__u16)(c))
 #define COOKIE_SEL(c, i) (((c) >> (16 + 4 * (i))) & 15)
@@ -197,17 +197,17 @@ enum offcpu_mark {
 #define COOKIE_FREQUENT (1ULL << 41)
 
 /*
- * Frequent calls. Of a function that a thread calls very often (allocations, frees) one of so many calls,
- * chosen by chance, has an event. The others are counted. EVENT_SKIPPED:
- *   ts, dur  from the first of them, to where their count ends; EVENT_TIMED
+ * Frequent calls. Where a thread calls a function very often (allocations, frees), a random sample of the calls
+ * has events. The others are counted. EVENT_SKIPPED:
+ *   ts, dur  from the first counted call to the end of the count; EVENT_TIMED
  *   func     index into the recording's function table
- *   ret      one of so many had an event, about
- *   args[0]  calls that the program made itself
- *   args[1]  calls that were made inside of such ones
+ *   ret      about one call in this many had an event
+ *   args[0]  counted calls made by the program itself
+ *   args[1]  counted calls made inside those
  */
 
 /*
- * Launches pack what a person asks about into args:
+ * Launches pack into args:
  *   args[0] function handle or host stub     args[1] stream
  *   args[2] grid:  x | y << 32 | z << 48      (y and z are at most 65,535)
  *   args[3] block: x | y << 11 | z << 22 in the low word, each clipped to its field;

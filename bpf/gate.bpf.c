@@ -2,24 +2,22 @@
 //go:build ignore
 
 /*
- * Keeps threads of a process out of the CUDA driver for moments (package quiesce): all of them while CUPTI is taken out
- * of it, for one that is inside then, or launches a graph, dies (agent/src/outside.c, graphs.c), and some while the
- * agent waits for the driver's lock, which it gets when no thread is inside.
+ * Keeps threads of a process out of the CUDA driver for a moment (package quiesce). All threads are held while CUPTI is
+ * removed, because a thread that is inside or launches a graph at that time would crash (agent/src/outside.c,
+ * graphs.c). Some are held while the agent waits for the driver's lock, which it gets only when no thread is inside.
  *
- * The programs hold nobody. While the daemon has armed them they send the thread that comes by a signal whose default
- * is to be ignored. The signal is delivered on the way back to the program, before the driver's first instruction but
- * the one that the kernel emulates for the probe, and the agent's handler lets the thread sleep (agent/src/gate.c). So
- * no CPU is burnt, and nothing that the target writes matters here.
+ * The programs themselves hold no thread. While the daemon has armed them, they send each passing thread a signal that
+ * is ignored by default. The kernel delivers it before the thread runs the driver's code, and the handler of the agent
+ * puts the thread to sleep (agent/src/gate.c). So no CPU time is burnt, and nothing that the target writes matters
+ * here.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-#define BPF_MAP_TYPE_LRU_HASH 9 /* include/uapi/linux/bpf.h */
-#define LAUNCHERS 64    /* threads that launch graphs: of more than 16 nobody wants to know more (internal/capture/gpu,
-                         * takeovers) */
-#define THREADS 1024    /* that make other calls, and are told apart */
-#define APART 1000000ULL /* ns between two signals to one thread at other calls */
+#define LAUNCHERS 64 /* launch threads that are told apart; beyond 16 no finalize is tried (takeovers, capture/gpu) */
+#define THREADS 1024 /* threads that make other calls */
+#define SIGNAL_INTERVAL 1000000ULL /* ns between two signals to one thread at other calls */
 
 struct task_struct___gate {
 	struct {
@@ -27,23 +25,23 @@ struct task_struct___gate {
 	} blocked;
 } __attribute__((preserve_access_index));
 
-/* By the daemon. */
+/* Written by the daemon. */
 struct gate_control {
 	__u32 armed;
 	__u32 signal;
-	__u32 launcher; /* the thread that launches graphs: it is the one that finalizes; 0: none is known to */
-	__u32 each;     /* a thread is sent a signal each time that it comes by, not once in a while */
+	__u32 launcher; /* the thread that launches graphs, which also finalizes; 0: not known */
+	__u32 every_call; /* send a signal at every call, not once per SIGNAL_INTERVAL */
 	__u32 agent;    /* the agent's own thread, which is never held; 0: not known */
 	__u32 pad;
 };
 
-/* By the programs, so far. */
+/* Written by the programs; counts since the start. */
 struct gate_state {
-	__u64 launched_at; /* CLOCK_MONOTONIC ns: when the launcher last came by */
+	__u64 launched_at; /* CLOCK_MONOTONIC ns of the last launch by the launcher */
 	__u64 signals;
-	__u64 blocked;     /* threads that were to be sent one, and block it, or could not be */
-	__u64 overflow;    /* launchers that there was no room for */
-	__u64 passes;      /* launches by others than the launcher */
+	__u64 blocked;     /* signals not sent: the thread blocks it, or sending failed */
+	__u64 overflow;    /* launch threads that found no room */
+	__u64 passes;      /* launches by other threads than the launcher */
 };
 
 struct {
@@ -60,7 +58,7 @@ struct {
 	__type(value, struct gate_state);
 } state SEC(".maps");
 
-/* Threads that have launched a graph, but the launcher, since they are known to the daemon. */
+/* Threads other than the launcher that have launched a graph, and when they first did. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, LAUNCHERS);
@@ -74,12 +72,12 @@ struct {
 	__uint(max_entries, THREADS);
 	__type(key, __u32);
 	__type(value, __u64);
-} told SEC(".maps");
+} signalled SEC(".maps");
 
 const struct gate_control *export_control __attribute__((unused));
 const struct gate_state *export_state __attribute__((unused));
 
-static __always_inline void tell(const struct gate_control *c, struct gate_state *s)
+static __always_inline void send_signal(const struct gate_control *c, struct gate_state *s)
 {
 	const struct task_struct___gate *task = (void *)bpf_get_current_task();
 	__u64 blocked = BPF_CORE_READ(task, blocked.sig[0]);
@@ -91,8 +89,8 @@ static __always_inline void tell(const struct gate_control *c, struct gate_state
 }
 
 /*
- * On the functions that launch graphs. A thread is noted first, and then it is looked whether the gate is armed; the
- * daemon arms it first, and then looks who was noted: one of the two sees the other.
+ * Attached to the functions that launch graphs. The program records the thread before it checks whether the gate is
+ * armed; the daemon arms the gate before it reads the recorded threads. So one of the two sees the other.
  */
 SEC("uprobe.multi")
 int launch(struct pt_regs *ctx)
@@ -115,11 +113,11 @@ int launch(struct pt_regs *ctx)
 	}
 	__sync_fetch_and_add(&s->passes, 1); /* a full barrier between the two, on x86 */
 	if (*(volatile __u32 *)&c->armed)
-		tell(c, s);
+		send_signal(c, s);
 	return 0;
 }
 
-/* On other calls: those that can wait for the GPU, and while CUPTI is taken out all in which it has a part. */
+/* Attached to other calls: those that can wait for the GPU, and while CUPTI is removed all that CUPTI intercepts. */
 SEC("uprobe.multi")
 int call(struct pt_regs *ctx)
 {
@@ -133,16 +131,16 @@ int call(struct pt_regs *ctx)
 	tid = bpf_get_current_pid_tgid();
 	if (tid == c->launcher || tid == c->agent)
 		return 0;
-	if (c->each) {
-		tell(c, s);
+	if (c->every_call) {
+		send_signal(c, s);
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
-	last = bpf_map_lookup_elem(&told, &tid);
-	if (last && now - *last < APART)
+	last = bpf_map_lookup_elem(&signalled, &tid);
+	if (last && now - *last < SIGNAL_INTERVAL)
 		return 0;
-	bpf_map_update_elem(&told, &tid, &now, BPF_ANY);
-	tell(c, s);
+	bpf_map_update_elem(&signalled, &tid, &now, BPF_ANY);
+	send_signal(c, s);
 	return 0;
 }
 

@@ -14,13 +14,13 @@ import (
 )
 
 type GateGateControl struct {
-	_        structs.HostLayout
-	Armed    uint32
-	Signal   uint32
-	Launcher uint32
-	Each     uint32
-	Agent    uint32
-	Pad      uint32
+	_         structs.HostLayout
+	Armed     uint32
+	Signal    uint32
+	Launcher  uint32
+	EveryCall uint32
+	Agent     uint32
+	Pad       uint32
 }
 
 type GateGateState struct {
@@ -38,8 +38,8 @@ type GateGateState struct {
 const (
 	GateMapControl       = "control"
 	GateMapLaunchers     = "launchers"
+	GateMapSignalled     = "signalled"
 	GateMapState         = "state"
-	GateMapTold          = "told"
 	GateProgCall         = "call"
 	GateProgLaunch       = "launch"
 	GateVarExportControl = "export_control"
@@ -98,8 +98,8 @@ type GateProgramSpecs struct {
 type GateMapSpecs struct {
 	Control   *ebpf.MapSpec `ebpf:"control"`
 	Launchers *ebpf.MapSpec `ebpf:"launchers"`
+	Signalled *ebpf.MapSpec `ebpf:"signalled"`
 	State     *ebpf.MapSpec `ebpf:"state"`
-	Told      *ebpf.MapSpec `ebpf:"told"`
 }
 
 // GateVariableSpecs contains global variables before they are loaded into the kernel.
@@ -132,16 +132,16 @@ func (o *GateObjects) Close() error {
 type GateMaps struct {
 	Control   *ebpf.Map `ebpf:"control"`
 	Launchers *ebpf.Map `ebpf:"launchers"`
+	Signalled *ebpf.Map `ebpf:"signalled"`
 	State     *ebpf.Map `ebpf:"state"`
-	Told      *ebpf.Map `ebpf:"told"`
 }
 
 func (m *GateMaps) Close() error {
 	return _GateClose(
 		m.Control,
 		m.Launchers,
+		m.Signalled,
 		m.State,
-		m.Told,
 	)
 }
 

@@ -3,8 +3,8 @@
  * The few kernel types that the BPF programs use, so that no 100,000-line
  * vmlinux.h is committed. Values of enums and macros are kernel ABI
  * (include/uapi/linux/bpf.h); so are both pt_regs, which therefore need no CO-RE
- * relocation. A structure of which a program reads a part stands in that program's
- * file, with preserve_access_index.
+ * relocation. A kernel structure that only one program reads is declared in that
+ * program's file, with preserve_access_index.
  */
 #ifndef INFERSCOPE_KERNEL_H
 #define INFERSCOPE_KERNEL_H
@@ -41,7 +41,7 @@ enum bpf_map_type {
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 #define BPF_RB_NO_WAKEUP 1
 
-/* Known to the verifier by name only: what bpf_get_current_task_btf returns. */
+/* The verifier knows this type, which bpf_get_current_task_btf returns, by its name. */
 struct task_struct {
 	int pid;
 	char comm[16];
@@ -55,7 +55,7 @@ struct pt_regs {
 	unsigned long orig_ax, ip, cs, flags, sp, ss;
 };
 #elif defined(__TARGET_ARCH_arm64)
-/* arch/arm64/include/uapi/asm/ptrace.h; programs see it at the start of pt_regs. */
+/* arch/arm64/include/uapi/asm/ptrace.h: the start of pt_regs. */
 struct user_pt_regs {
 	__u64 regs[31];
 	__u64 sp, pc, pstate;

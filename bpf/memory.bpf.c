@@ -2,17 +2,17 @@
 //go:build ignore
 
 /*
- * What PyTorch's allocators allocate and free: probes on c10::reportMemoryUsageToProfiler and
- * c10::reportOutOfMemoryToProfiler, which they call for every block, with a profiler or without. What the CUDA
- * driver allocates is in memory_driver.h.
+ * Records the allocations and frees of PyTorch's allocators, with probes on c10::reportMemoryUsageToProfiler and
+ * c10::reportOutOfMemoryToProfiler. The allocators call these for every block, with or without a profiler.
+ * memory_driver.h does the same for the CUDA driver.
  *
- * Totals are exact and cost a few additions. A stack is taken of allocations that chance chooses by their bytes,
- * as pprof's heap profile does: each byte is as likely as any other, so that an allocation of s bytes is chosen
- * with probability 1 - exp(-s / mean). The mean follows the rate of allocations of about that size, so that about
- * memory_budget of them are chosen in MEMORY_WINDOW, and stands in each record.
+ * Totals are exact and cost a few additions. Stacks are taken of a random sample, as in pprof's heap profile: each byte
+ * is equally likely, so an allocation of s bytes is sampled with probability 1 - exp(-s / mean). The mean follows the
+ * allocation rate of its size class, so that about memory_budget samples are taken per MEMORY_WINDOW; each record has
+ * it.
  *
- * A thread may be preempted in these programs by another that runs them on the same CPU. So nothing here is per CPU but
- * counters, records are filled where they lie in the ring, and the stack stays below 64 bytes (shapes.h says why).
+ * A thread may be preempted in these programs by another that runs them on the same CPU. So only counters are per CPU,
+ * records are filled in place in the ring, and the stack stays below 64 bytes (shapes.h gives the reason).
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -26,28 +26,28 @@
 #define MEMORY_DEVICES 4096
 #define MEMORY_LIVE 65536
 #define MEMORY_AWAITED 8192
-#define MEMORY_EVERY 10000000LL   /* ns between events of a device whose segments stay as they are */
-#define MEMORY_WINDOW 100000000LL  /* ns after which the mean is chosen anew */
+#define MEMORY_EVENT_INTERVAL 10000000LL   /* ns between events of a device whose segments do not change */
+#define MEMORY_WINDOW 100000000LL  /* ns after which the mean is adjusted */
 #define MEMORY_CLASSES 32
-#define MEMORY_ALL 4 /* up to so many times the budget, each is sampled: what comes seldom is followed whole */
+#define MEMORY_BURST 4 /* up to this many times the budget all are sampled: rare allocations are followed completely */
 #define MEMORY_STACK 8192	   /* bytes of the thread's stack that are copied at most */
 
 /*
- * Allocations of sizes between two powers of two, from 512 bytes on. Each class has a budget of its own, so that what
- * is allocated now and then is followed whole beside what is allocated all the time: it is what stays.
+ * Allocations with sizes between two powers of two, from 512 bytes on. Each class has its own budget, so that rare
+ * allocations, which tend to live long, are followed completely beside frequent ones.
  */
 struct memory_class {
 	__u64 mean;   /* bytes for each sample */
 	__s64 left;   /* bytes until the next sample */
-	__u64 window; /* ns, when the present one began */
-	__u64 seen;   /* allocated in it, in bytes */
+	__u64 window; /* ns, start of the current window */
+	__u64 seen;   /* bytes allocated in it */
 	__u64 calls;  /* allocations in it */
 	__u64 taken;  /* samples in it */
 };
 
-/* What is known of one device (or of the CPU) in one process. Counters only grow. */
+/* The state of one device (or the CPU) in one process. Counters only grow. */
 struct memory_device {
-	__u64 allocated; /* bytes in blocks, as the allocator says itself */
+	__u64 allocated; /* bytes in blocks, according to the allocator */
 	__u64 reserved;	 /* bytes in segments */
 	__u64 high;	 /* the most that was allocated since the last event */
 	__u64 before;	 /* allocated before the first call that was seen */
@@ -55,9 +55,9 @@ struct memory_device {
 	__u64 allocated_bytes, freed_bytes; /* by these */
 	__u64 since;	 /* ns, when the first call was seen */
 	__u64 sent;	 /* ns, when the last event was sent */
-	__s64 live;	 /* samples that are not freed */
+	__s64 live;	 /* samples not freed yet */
 	__u64 samples;	 /* so far */
-	__u64 tick, now; /* jiffies, and ns when they were first seen to be that many */
+	__u64 tick, now; /* jiffies, and the ns at which this value was first seen */
 	struct memory_class classes[MEMORY_CLASSES];
 };
 
@@ -86,7 +86,7 @@ struct memory_record {
 	__u32 kind;   /* enum memory_kind */
 };
 
-/* The stack of the thread: its Python frames, its registers, and what lies on its stack. */
+/* A record with the stack of the thread: Python frames, registers and the top of the stack. */
 struct memory_stack {
 	struct memory_record record;
 	struct sample_scratch python;
@@ -97,16 +97,16 @@ struct memory_stack {
 
 enum memory_count {
 	MEMORY_COUNT_LOST = 0,	  /* samples: the ring had no room */
-	MEMORY_COUNT_FORGOTTEN = 1, /* samples whose frees are not noticed: too many live */
+	MEMORY_COUNT_FORGOTTEN = 1, /* samples whose frees are missed: too many are live */
 	MEMORY_COUNT_DEVICES = 2, /* calls: too many devices */
 	MEMORY_COUNT_UNFREED = 3, /* frees of samples: the ring had no room */
-	MEMORY_COUNT_EVENTS = 4,  /* levels: a CPU's ring had no room; the next one tells of it */
+	MEMORY_COUNT_EVENTS = 4,  /* device events: the CPU's ring had no room; the next one includes it */
 	MEMORY_COUNT_BLOCKS = 5,  /* allocations of the driver that are not counted: too many are live */
 	MEMORY_COUNTS = 6,
 };
 
-/* Hashes are preallocated: Linux before 6.1 warns of a probe's hash that is not, which some hosts make a panic
- * (check_map_prog_compatibility). */
+/* Hashes are preallocated: Linux before 6.1 warns of other hashes in probes (check_map_prog_compatibility), and some
+ * hosts panic on warnings. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MEMORY_DEVICES);
@@ -140,13 +140,13 @@ const struct memory_record *export_memory_record __attribute__((unused));
 const struct memory_stack *export_memory_stack __attribute__((unused));
 
 /*
- * Of how many sampled blocks with a pointer of this hash the frees are awaited, so that most frees need no look into
- * memory_live. It may say too much, never too little: a block is counted before its allocation returns.
+ * The number of live sampled blocks by the hash of their pointer, so that most frees need no lookup in memory_live. It
+ * may be too high, never too low: a block is counted before its allocation returns.
  */
 __u32 memory_awaited[MEMORY_AWAITED];
 
 /* These change while the programs run. */
-volatile __u64 memory_least = 4096; /* bytes: the mean is never less */
+volatile __u64 memory_least = 4096; /* lower limit of the mean, bytes */
 volatile __u64 memory_budget = 4;   /* samples of a class in MEMORY_WINDOW; 0: none */
 
 static __always_inline void count(enum memory_count which)
@@ -157,7 +157,7 @@ static __always_inline void count(enum memory_count which)
 		__sync_fetch_and_add(n, 1);
 }
 
-/* The number of the highest bit that is set. */
+/* Returns the number of the highest set bit. */
 static __always_inline __u32 highest(__u64 x)
 {
 	__u32 e = 0;
@@ -220,7 +220,7 @@ static __noinline int begin_window(struct memory_class *c, __u64 now)
 		return 0;
 	/* By the rate since the last window began; no less than half of what it was, so that the next burst is met
 	 * prepared. */
-	mean = c->calls > MEMORY_ALL * budget ? c->seen / (budget * ((now - c->window) / MEMORY_WINDOW | 1)) : 0;
+	mean = c->calls > MEMORY_BURST * budget ? c->seen / (budget * ((now - c->window) / MEMORY_WINDOW | 1)) : 0;
 	half = c->mean / 2;
 	if (mean < half)
 		mean = half;
@@ -279,7 +279,7 @@ static __always_inline void head(struct event *e, const struct memory_device *d,
 	e->ret = 0;
 }
 
-/* Two events that say how the device stands. */
+/* Sends the two events with the state of the device. */
 static __noinline int send(struct memory_device *d, __u64 now, __u64 device)
 {
 	struct event *e;
@@ -315,7 +315,7 @@ static __noinline int send(struct memory_device *d, __u64 now, __u64 device)
 	return 0;
 }
 
-/* A record in the ring, with all but what was asked of the allocator. */
+/* Fills the fields of a record that do not come from the parameters. */
 static __always_inline void fill(struct memory_record *r, __u32 kind, __u32 device)
 {
 	__u64 id = bpf_get_current_pid_tgid();
@@ -327,7 +327,7 @@ static __always_inline void fill(struct memory_record *r, __u32 kind, __u32 devi
 	r->kind = kind;
 }
 
-/* Takes the stack of the thread. Not inlined: its own variables would add to the hot path's. */
+/* Takes the Python stack of the thread. Not inlined: its variables would add to the stack of the hot path. */
 static __noinline int take_stack(struct pt_regs *ctx, struct memory_stack *s)
 {
 	struct sampled_process *p;
@@ -347,7 +347,7 @@ static __noinline int take_stack(struct pt_regs *ctx, struct memory_stack *s)
 	return 0;
 }
 
-/* Copies registers and stack; of a shallow stack as much as can be read. */
+/* Copies the registers and the top of the stack, or a smaller part where the stack is shallow. */
 static __noinline int copy_stack(struct pt_regs *ctx, struct memory_stack *s)
 {
 	if (!s)
@@ -371,7 +371,7 @@ static __noinline int copy_stack(struct pt_regs *ctx, struct memory_stack *s)
 	return 0;
 }
 
-/* How many sampled blocks are awaited whose pointer has this one's hash. Blocks begin at multiples of 512 bytes. */
+/* Returns the counter for the hash of pointer. Blocks begin at multiples of 512 bytes. */
 static __always_inline __u32 *awaited(__u64 pointer)
 {
 	__u64 i = (pointer >> 9) * 0x9e3779b97f4a7c15ULL >> 51;
@@ -379,12 +379,12 @@ static __always_inline __u32 *awaited(__u64 pointer)
 	return &memory_awaited[i & (MEMORY_AWAITED - 1)];
 }
 
-/* Notes that a sample is live. */
+/* Adds a sample to the live blocks. */
 static __noinline int note_live(struct memory_device *d, struct memory_stack *s)
 {
 	struct memory_block block;
 	__u32 *frees;
-	__u64 born; /* on the stack: before Linux 6.2 nothing of a ring may go into a map */
+	__u64 born; /* copied to the stack: before Linux 6.2 ring memory may not be passed to a map helper */
 
 	if (!d || !s)
 		return 0;
@@ -407,10 +407,11 @@ static __noinline int note_live(struct memory_device *d, struct memory_stack *s)
 static __always_inline struct memory_stack *reserve_sample(struct memory_class *c, __u32 device)
 {
 	struct memory_stack *s;
-	__u64 mean = c->mean; /* by which this one was chosen */
+	__u64 mean = c->mean; /* with which this one was chosen */
 
-	/* More than planned in one window: a burst after a quiet time. */
-	if (memory_budget && ++c->taken > MEMORY_ALL * memory_budget && c->taken % memory_budget == 0 && mean < 1ULL << 40)
+	/* More than planned in one window: a burst after a quiet period. */
+	if (memory_budget && ++c->taken > MEMORY_BURST * memory_budget && c->taken % memory_budget == 0 &&
+	    mean < 1ULL << 40)
 		c->mean = 2 * mean;
 	c->left = distance(c->mean);
 	if (!memory_budget)
@@ -425,7 +426,7 @@ static __always_inline struct memory_stack *reserve_sample(struct memory_class *
 	return s;
 }
 
-/* A sample. */
+/* Takes a sample of this allocation and chooses the distance to the next. */
 static __noinline int sample(struct pt_regs *ctx, struct memory_device *d, struct memory_class *c)
 {
 	struct memory_stack *s;
@@ -465,12 +466,12 @@ static __noinline int send_free(__u64 key, __u64 pointer)
 	return 0;
 }
 
-/* A free, which may be of a sample. */
+/* Handles a free, which may be of a sample. */
 static __noinline int free_block(struct memory_device *d, __u64 key, __u64 pointer)
 {
 	struct memory_block block = { .pid = key, .pointer = pointer };
 
-	/* A look is cheaper than a deletion that finds nothing, which takes a lock. */
+	/* A lookup is cheaper than a failing deletion, which takes a lock. */
 	if (!d || !bpf_map_lookup_elem(&memory_live, &block) || bpf_map_delete_elem(&memory_live, &block))
 		return 0;
 	__sync_fetch_and_add(&d->live, -1);
@@ -489,8 +490,8 @@ static __always_inline bool chosen(struct memory_class *c, __u64 bytes, __u64 no
 	return c->left < 0;
 }
 
-/* The time to a tick of the kernel: that of the last call in which another one was seen. A tick is one load. */
-static __always_inline __u64 roughly_now(struct memory_device *d)
+/* Returns the time with the resolution of a kernel tick; a tick that has not changed costs one load. */
+static __always_inline __u64 coarse_now(struct memory_device *d)
 {
 	__u64 tick = bpf_jiffies64();
 
@@ -517,7 +518,7 @@ static __always_inline int report(struct pt_regs *ctx)
 		if (!d)
 			return 0;
 	}
-	now = roughly_now(d);
+	now = coarse_now(d);
 	moved = d->reserved != PARAM4(ctx);
 	d->reserved = PARAM4(ctx);
 	d->allocated = PARAM3(ctx);
@@ -535,13 +536,13 @@ static __always_inline int report(struct pt_regs *ctx)
 		if (chosen(c, bytes, now))
 			sample(ctx, d, c);
 	}
-	if (moved || (__s64)(now - d->sent) > MEMORY_EVERY)
+	if (moved || (__s64)(now - d->sent) > MEMORY_EVENT_INTERVAL)
 		send(d, bpf_ktime_get_ns(), (__u16)key);
 	return 0;
 }
 
 /* reportOutOfMemoryToProfiler(bytes, allocated, reserved, device) */
-static __always_inline int exhausted(struct pt_regs *ctx)
+static __always_inline int out_of_memory(struct pt_regs *ctx)
 {
 	struct memory_stack *s = bpf_ringbuf_reserve(&memory_records, sizeof(*s), 0);
 
@@ -570,7 +571,7 @@ int memory_report(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int memory_exhausted(struct pt_regs *ctx)
 {
-	return exhausted(ctx);
+	return out_of_memory(ctx);
 }
 
 #include "memory_driver.h"

@@ -179,7 +179,7 @@ type MemorySampledProcess struct {
 	Jiffy    uint64
 	Taken    uint64
 	Took     uint64
-	Passed   uint64
+	Skipped  uint64
 	Slots    [32]struct {
 		_        structs.HostLayout
 		Switches uint32

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Reads the parameters of a C function at its entry, or at a later instruction up
- * to which no argument register and no stack pointer has changed (package probe
- * chooses such an instruction). Parameters are numbered from 1 and are integers or
- * pointers: none of the probed functions that select one passes a float before it.
+ * Reads the parameters of a C function at its entry, or at a later instruction before
+ * which neither the argument registers nor the stack pointer change (package probe
+ * chooses it). Parameters are numbered from 1 and are integers or pointers: no probed
+ * function has a float parameter before one that is read.
  */
 #ifndef INFERSCOPE_PARAMS_H
 #define INFERSCOPE_PARAMS_H
@@ -44,7 +44,7 @@
 #define RESULT(ctx) ((ctx)->user_regs.regs[0])
 #endif
 
-/* Reads bytes of the parameters on the stack, from the first of them on. */
+/* Reads bytes of the stack parameters, starting with the first. */
 static __always_inline long read_stack_params(struct pt_regs *ctx, void *to, __u32 bytes)
 {
 	return bpf_probe_read_user(to, bytes, (void *)PARAM_STACK(ctx));
@@ -56,7 +56,7 @@ static __always_inline long read_stack_param(struct pt_regs *ctx, __u64 *to, __u
 	return bpf_probe_read_user(to, sizeof(*to), (void *)PARAM_STACK(ctx) + (n - PARAM_REGS - 1) * 8);
 }
 
-/* Puts the parameters in registers at regs[0] to regs[PARAM_REGS - 1], zeros behind them. */
+/* Copies the register parameters to regs[0] to regs[PARAM_REGS - 1] and clears the rest. */
 static __always_inline void param_regs(struct pt_regs *ctx, __u64 *regs)
 {
 	regs[0] = PARAM1(ctx);

@@ -2,17 +2,17 @@
 //go:build ignore
 
 /*
- * Follows the processes of a target: a child of a watched process is watched
- * from the moment it exists, so that no grandchild can be born unseen, and its
- * birth, exec and death go to a small ring of their own. These are rare, so the
- * ring wakes its reader: about 7 us on top of a fork that takes 100.
+ * Follows the processes of a target. A child of a watched process is watched as
+ * soon as it exists, so that no grandchild is missed. Fork, exec and exit events go
+ * to a small ring of their own; they are rare, so each wakes the reader, which adds
+ * about 7 us to a fork of 100 us.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include "event.h"
 
-/* Of the kernel's structures only what is read here; "___" makes them flavours
- * that CO-RE resolves against the running kernel, whatever kernel.h declares. */
+/* Only the fields that are read here; the suffix after "___" makes them CO-RE flavours,
+ * independent of the declarations in kernel.h. */
 struct signal_struct___process {
 	struct {
 		int counter;
@@ -66,12 +66,12 @@ struct task_struct___process {
 
 enum process_loss {
 	PROCESS_LOSS_RING = 0,    /* the ring had no room for an event */
-	PROCESS_LOSS_WATCHED = 1, /* no room in watched: the child's own children go unseen */
+	PROCESS_LOSS_WATCHED = 1, /* no room in watched: children of this process are missed */
 	PROCESS_LOSSES = 2,
 };
 
-/* tgid -> start time in ticks, so that a pid that is used again is not taken
- * for the process that was watched. */
+/* tgid -> start time in ticks, so that a reused pid is not taken for the watched
+ * process. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_WATCHED);
@@ -124,9 +124,9 @@ static __always_inline struct event *reserve(__u8 kind, struct task_struct___pro
 }
 
 /*
- * Whether a process has ids of several users or groups, or capabilities that its user does not have by itself: then
- * what it does is nobody's business but root's. As __ptrace_may_access of kernel/ptrace.c and cap_ptrace_access_check
- * see it, but for whether it hides its memory. Whoever made a user namespace has all capabilities in it.
+ * Reports whether a process has ids of several users or groups, or capabilities that its user does not have: then only
+ * root may see what it does. The rules are those of __ptrace_may_access (kernel/ptrace.c) and cap_ptrace_access_check,
+ * without the dumpable flag. The owner of a user namespace has all capabilities in it.
  */
 static __always_inline int is_mixed(const struct cred___process *cred)
 {
@@ -141,9 +141,9 @@ static __always_inline int is_mixed(const struct cred___process *cred)
 
 /*
  * Runs in the parent, after the child can be found in /proc and before it can run.
- * Beyond what event.h says of EVENT_FORK, for a child that is gone before it can
- * be looked at: args[1] its start_boottime in ns, args[2..3] its comm, ret its
- * real uid, dur whether it is mixed. An EVENT_EXEC has these two as well.
+ * In addition to the fields in event.h, for a child that exits before it can be read
+ * from /proc: args[1] is its start_boottime in ns, args[2..3] its comm, ret its real
+ * uid, dur whether it is mixed. EVENT_EXEC has ret and dur as well.
  */
 SEC("tp_btf/sched_process_fork")
 int process_fork(__u64 *ctx)
@@ -189,7 +189,7 @@ int process_exec(__u64 *ctx)
 	return 0;
 }
 
-/* What wait(2) will say, as wait_task_zombie of kernel/exit.c works it out. */
+/* Returns the status that wait(2) will report, as in wait_task_zombie of kernel/exit.c. */
 static __always_inline int exit_code(struct task_struct___process *task)
 {
 	if (task->signal->flags & SIGNAL_GROUP_EXIT)
@@ -206,7 +206,7 @@ int process_exit(__u64 *ctx)
 
 	if (!is_watched(task) || task->signal->live.counter)
 		return 0;
-	/* Two last threads may both see live == 0: the one that deletes speaks. */
+	/* Two last threads may both see live == 0: the one that deletes the entry sends the event. */
 	if (bpf_map_delete_elem(&watched, &tgid))
 		return 0;
 	e = reserve(EVENT_EXIT, task);

@@ -2,30 +2,30 @@
 //go:build ignore
 
 /*
- * What targets read from and write to sockets on which somebody sends them HTTP requests.
+ * Records what targets read from and write to sockets on which they receive HTTP requests.
  *
- * There are three hooks for it; the first that the kernel has is used:
+ * There are three possible hooks; the first that the kernel has is used:
  * 1. The tracepoints sock_recv_length and sock_send_length (6.3). The kernel calls them after each transfer of any
  *    socket, with the socket and the number of bytes.
  * 2. The returns of inet_recvmsg, inet_sendmsg and the like of IPv6 and of unix sockets.
  * 3. The returns of all system calls, where those functions cannot be probed (older arm64).
- * At 1 and 2, only system calls on sockets pay, and those of processes that are not targets pay for one look into a
- * map. At 3, every system call of every process pays, so it is linked only while there is a target.
+ * Hooks 1 and 2 run for socket transfers only; for processes that are not targets they cost one map lookup. Hook 3 runs
+ * for every system call of every process, so it is linked only while there is a target.
  *
- * The registers of the system call that is under way tell where the bytes lie in user memory. Of other ways to transfer
- * on a socket that is followed, the bytes are not seen. 1 counts io_uring, sendmmsg and recvmmsg, and sendfile and
- * splice to a socket since 6.5; 2 counts io_uring, sendmmsg and recvmmsg; 3 counts sendfile, sendmmsg and recvmmsg.
- * What they do not count is missed.
+ * The address of the bytes in user memory comes from the registers of the current system call. Other ways to transfer
+ * on a followed socket are counted without their bytes, or missed: hook 1 counts io_uring, sendmmsg and recvmmsg, and
+ * since 6.5 sendfile and splice to a socket; hook 2 counts io_uring, sendmmsg and recvmmsg; hook 3 counts sendfile,
+ * sendmmsg and recvmmsg.
  *
- * A socket is followed from the first read on that begins with an HTTP method, with the preface of HTTP/2, or with a
- * frame of HTTP/2 as clients send it. What is copied here is looked at in user space and forgotten: package request.
+ * A socket is followed from the first read that begins with an HTTP method, the HTTP/2 preface, or a client frame of
+ * HTTP/2. Package request parses the copied bytes in user space and discards them.
  *
- * Where the server terminates TLS, probes at SSL_read, SSL_write and their twins see what the socket does not show. A
- * transfer on a socket during such a call is one of ciphertext: it gives the time, and the socket beneath.
+ * Where the server terminates TLS, probes on SSL_read, SSL_write and their _ex variants see the plain text. A socket
+ * transfer during such a call is ciphertext: it gives the time and the underlying socket.
  */
 #include "request_record.h"
 
-/* Whether these are the first bytes of a record of TLS. */
+/* Reports whether a TLS record begins with these bytes. */
 static __always_inline int is_tls(__u64 word)
 {
 	__u8 type = word;
@@ -33,7 +33,7 @@ static __always_inline int is_tls(__u64 word)
 	return type >= 0x14 && type <= 0x17 && (__u8)(word >> 8) == 3 && (__u8)(word >> 16) <= 4;
 }
 
-/* The call of OpenSSL that the thread is in; NULL: there is none. */
+/* Returns the OpenSSL call that the thread is in, or NULL. */
 static __always_inline struct tls_call *current_tls(void)
 {
 	struct tls_call *c;
@@ -44,7 +44,7 @@ static __always_inline struct tls_call *current_tls(void)
 	return c && c->within && c->tls == request_tls ? c : NULL;
 }
 
-/* Tells the call of OpenSSL that the thread is in, if any, of a transfer. Returns 0 if there is none. */
+/* Adds a transfer to the OpenSSL call that the thread is in. Returns 0 if there is none. */
 static __always_inline int within_tls(const struct origin *o, __u64 now)
 {
 	struct tls_call *c = current_tls();
@@ -59,39 +59,39 @@ static __always_inline int within_tls(const struct origin *o, __u64 now)
 
 /* A socket of a transfer. */
 struct endpoint {
-	struct sock *sk; /* NULL where the verifier does not know that it is one; id is set then */
+	struct sock *sk; /* NULL where the verifier has no typed pointer; id is set then */
 	__u64 id;
 	__u16 family, port;
 };
 
-/* Whether a TCP socket is passed over now. It may be ciphertext of OpenSSL's, which has to know of it. */
-static __always_inline int is_strange(const struct endpoint *e, __u64 now)
+/* Reports whether a TCP socket is muted now. */
+static __always_inline int is_muted(const struct endpoint *e, __u64 now)
 {
-	struct request_strange *s;
+	struct request_muted *s;
 
 	if (e->sk)
-		s = bpf_sk_storage_get(&request_strangers, e->sk, 0, 0);
+		s = bpf_sk_storage_get(&request_muted_sockets, e->sk, 0, 0);
 	else
-		s = bpf_map_lookup_elem(&request_strange_ids, &e->id);
+		s = bpf_map_lookup_elem(&request_muted_ids, &e->id);
 	return s && s->until > now;
 }
 
-/* A read began no request. */
-static __always_inline void note_strange(const struct endpoint *e, __u64 now)
+/* Counts a read that did not start a request, and mutes the socket after REQUEST_MUTE_READS of them. */
+static __always_inline void note_no_request(const struct endpoint *e, __u64 now)
 {
-	struct request_strange *s, none = {};
+	struct request_muted *s, none = {};
 
 	if (e->sk) {
-		s = bpf_sk_storage_get(&request_strangers, e->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		s = bpf_sk_storage_get(&request_muted_sockets, e->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	} else {
-		bpf_map_update_elem(&request_strange_ids, &e->id, &none, BPF_NOEXIST);
-		s = bpf_map_lookup_elem(&request_strange_ids, &e->id);
+		bpf_map_update_elem(&request_muted_ids, &e->id, &none, BPF_NOEXIST);
+		s = bpf_map_lookup_elem(&request_muted_ids, &e->id);
 	}
-	if (s && ++s->reads >= REQUEST_STRANGE)
-		s->until = now + REQUEST_STRANGE_NS;
+	if (s && ++s->reads >= REQUEST_MUTE_READS)
+		s->until = now + REQUEST_MUTE_NS;
 }
 
-/* A transfer of the process p, whose id is tgid. */
+/* Handles a transfer of process p, whose id is tgid. */
 static __always_inline int transferred(struct request_process *p, __u32 tgid, const struct endpoint *e, __u32 bytes,
 				       __u32 kind)
 {
@@ -105,8 +105,9 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (family != AF_UNIX && is_strange(e, now) && !current_tls()) {
-		__sync_fetch_and_add(&p->strange, 1);
+	/* Ciphertext of an OpenSSL call is not muted: it gives that call its time and socket. */
+	if (family != AF_UNIX && is_muted(e, now) && !current_tls()) {
+		__sync_fetch_and_add(&p->muted, 1);
 		return 0;
 	}
 	cookie = e->sk ? bpf_get_socket_cookie(e->sk) : e->id;
@@ -141,7 +142,7 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 			owner = tgid | SOCKET_H2;
 		else if (!is_tls(word)) {
 			if (family != AF_UNIX)
-				note_strange(e, now);
+				note_no_request(e, now);
 			return 0;
 		}
 		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
@@ -177,7 +178,7 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 	return 0;
 }
 
-/* A transfer on a socket that the verifier knows. */
+/* Handles a transfer on a socket to which the verifier has a typed pointer. */
 static __always_inline int transferred_on(struct sock *sk, __u32 bytes, __u32 kind)
 {
 	struct endpoint e = { .sk = sk };
@@ -218,8 +219,8 @@ int request_sent(__u64 *ctx)
 }
 
 /*
- * The returns of what transfers on a socket, for kernels without these tracepoints. All receive with the parameters
- * (sock, message, size, flags), and send with (sock, message, size); the result follows.
+ * Returns of the socket functions, for kernels without these tracepoints. The receiving ones have the parameters
+ * (sock, message, size, flags), the sending ones (sock, message, size); the result follows them.
  */
 static __always_inline int returned(__u64 *ctx, int result, __u32 kind)
 {
@@ -278,7 +279,7 @@ static __always_inline int changed_state(__u64 cookie, int state)
 	return 0;
 }
 
-/* Runs in whatever process the packet came to. */
+/* Runs in an arbitrary process: the one that the packet interrupted. */
 SEC("tp_btf/inet_sock_set_state")
 int request_state(__u64 *ctx)
 {
@@ -289,7 +290,7 @@ int request_state(__u64 *ctx)
 	return changed_state(bpf_get_socket_cookie((void *)ctx[0]), state);
 }
 
-/* The same where request_syscall tells sockets apart by their addresses. */
+/* The same for request_syscall, which identifies sockets by their addresses. */
 SEC("tp_btf/inet_sock_set_state")
 int request_state_syscall(__u64 *ctx)
 {
@@ -299,7 +300,7 @@ int request_state_syscall(__u64 *ctx)
 	if (state != TCP_CLOSE && state != TCP_CLOSE_WAIT)
 		return 0;
 	if (state == TCP_CLOSE)
-		bpf_map_delete_elem(&request_strange_ids, &id);
+		bpf_map_delete_elem(&request_muted_ids, &id);
 	return changed_state(id, state);
 }
 

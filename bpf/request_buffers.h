@@ -2,7 +2,7 @@
 #ifndef INFERSCOPE_REQUEST_BUFFERS_H
 #define INFERSCOPE_REQUEST_BUFFERS_H
 
-/* The bytes of a transfer in user memory: where they lie, what they begin with, and how they are copied. */
+/* Finds, classifies and copies the bytes of a transfer in user memory. */
 #include "request_state.h"
 
 /* The buffers of a transfer: either one, or a list of them. */
@@ -31,7 +31,8 @@ static __always_inline int find_buffers(struct buffers *b)
 		return 0;
 	second = ARG2(regs);
 	third = ARG3(regs);
-	asm volatile("" : "+r"(second), "+r"(third)); /* read here: the verifier wants one kind of pointer for each load */
+	/* Force the reads here: the verifier allows one kind of pointer per load. */
+	asm volatile("" : "+r"(second), "+r"(third));
 	b->base = second;
 	b->vectors = 0;
 	switch ((int)SYSCALL(regs)) {
@@ -72,7 +73,7 @@ static __always_inline __u64 first_bytes(const struct buffers *b)
 
 #define WORD(a, b, c, d) ((__u32)(a) | (__u32)(b) << 8 | (__u32)(c) << 16 | (__u32)(d) << 24)
 
-/* Whether these are the first bytes of a request. */
+/* Reports whether a request begins with these bytes. */
 static __always_inline int is_request(__u64 word)
 {
 	switch ((__u32)word) {
@@ -88,16 +89,16 @@ static __always_inline int is_request(__u64 word)
 	return 0;
 }
 
-/* Whether these are the first bytes of the preface of HTTP/2 (RFC 9113, 3.4). */
+/* Reports whether these are the first bytes of the HTTP/2 preface (RFC 9113, 3.4). */
 static __always_inline int is_preface(__u64 word)
 {
 	return (__u32)word == WORD('P', 'R', 'I', ' ') && (__u32)(word >> 32) == WORD('*', ' ', 'H', 'T');
 }
 
 /*
- * Whether a transfer begins with a frame of HTTP/2 as clients send it on a connection that is in use: 3 bytes of
- * length, type, flags, 4 bytes of stream. That is the header block of a request, a window's growth, or a ping. word has
- * its first 8 bytes; at is where they lie. The answers that a client reads begin so too: user space tells them apart.
+ * Reports whether a transfer begins with an HTTP/2 frame that a client sends on an open connection: HEADERS,
+ * WINDOW_UPDATE or PING. A frame header is 3 bytes of length, type, flags and 4 bytes of stream id; word holds its
+ * first 8 bytes, at is their address. Responses that a client reads begin alike: user space tells them apart.
  */
 static __always_inline int is_frame(__u64 word, __u64 at)
 {
@@ -118,7 +119,7 @@ static __always_inline int is_frame(__u64 word, __u64 at)
 	return 0;
 }
 
-/* Where the first bytes lie. */
+/* Returns the address of the first byte. */
 static __always_inline __u64 first_buffer(const struct buffers *b)
 {
 	__u64 at = b->base;
@@ -129,8 +130,8 @@ static __always_inline __u64 first_buffer(const struct buffers *b)
 }
 
 /*
- * Whether a message begins as an engine's does: with an array of msgpack of 8 to 15 elements (vLLM), a pickle with a
- * frame, or an array of 16 to 255 elements (SGLang).
+ * Reports whether a message begins like one between an API server and its engine: a msgpack array of 8 to 15 elements
+ * (vLLM), a pickle with a frame, or an array of 16 to 255 elements (SGLang).
  */
 static __always_inline int is_message(const __u8 *m)
 {
@@ -139,8 +140,8 @@ static __always_inline int is_message(const __u8 *m)
 }
 
 /*
- * Whether these bytes may be frames of ZMTP (rfc.zeromq.org/spec/23) as the processes of an engine send them: a frame
- * of one byte that tells the type of a request, and another; or a message.
+ * Reports whether these bytes may be ZMTP frames (rfc.zeromq.org/spec/23) of an inference engine: a one-byte frame with
+ * the request type and a second frame, or a message.
  */
 static __always_inline int is_engine(const struct buffers *b, __u32 bytes)
 {

@@ -23,8 +23,8 @@ static __always_inline void fill(struct request_record *r, const struct origin *
 }
 
 /*
- * Records a transfer with limit bytes of its beginning. Vectors is constant: the verifier wants twice the room where
- * the bytes come from several buffers. Returns 0 where there is no room in the ring.
+ * Records a transfer with up to limit bytes of its beginning. vectors is a constant: with several buffers the verifier
+ * needs twice the room. Returns 0 where the ring has no room.
  */
 static __always_inline int record_head(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes,
 				       __u64 now, const __u32 *flags, const __u64 limit, const int vectors)
@@ -47,7 +47,7 @@ static __always_inline int record_head(const struct origin *o, const struct buff
 	return 1;
 }
 
-/* Records what a process sent to its engine, or the engine to it. */
+/* Records a transfer between an API server and its engine. */
 static __always_inline int record_engine(const struct origin *o, const struct buffers *b, __u32 bytes, __u64 now)
 {
 	const __u32 none = 0;
@@ -85,7 +85,7 @@ static __always_inline int record(const struct origin *o, const struct buffers *
 	return record_head(o, b, kind, bytes, now, flags, REQUEST_HEAD, 0);
 }
 
-/* A transfer of HTTP/2 that is recorded in pieces of one buffer each: every frame counts, not just the outer ones. */
+/* An HTTP/2 transfer, recorded in pieces of one buffer each: all frames are needed, not only the first and last. */
 struct pieces {
 	struct origin origin;
 	__u64 now;
@@ -96,7 +96,7 @@ struct pieces {
 	__u32 left;
 };
 
-/* On the stack, each turn of the loop would be another state to the verifier; and a thread may be preempted. */
+/* Not on the stack, where each iteration would be a new verifier state; not per CPU, as a thread may be preempted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -122,7 +122,7 @@ static __always_inline int record_frame(struct pieces *p, __u64 from, __u32 n, _
 	if (p->left && i + 1 < REQUEST_PIECES) {
 		r->flags |= REQUEST_MORE;
 	} else if (p->left) {
-		r->bytes = n + p->left; /* what is not copied is counted */
+		r->bytes = n + p->left; /* the rest is counted, not copied */
 		p->left = 0;
 	}
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
@@ -130,8 +130,8 @@ static __always_inline int record_frame(struct pieces *p, __u64 from, __u32 n, _
 }
 
 /*
- * Records piece i. Returns 1 where there is none left. The verifier looks at a global function once, not at each turn
- * of the loop: bpf_loop needs Linux 5.17.
+ * Records piece i. Returns 1 at the end. It is a global function because the verifier checks those once and not in each
+ * iteration; bpf_loop would need Linux 5.17.
  */
 __noinline int request_piece(struct pieces *p, __u32 i)
 {

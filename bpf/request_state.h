@@ -2,7 +2,7 @@
 #ifndef INFERSCOPE_REQUEST_STATE_H
 #define INFERSCOPE_REQUEST_STATE_H
 
-/* What request.bpf.c remembers and sends to user space: its maps, records and settings. */
+/* State of request.bpf.c and what it sends to user space: maps, records and settings. */
 #include "kernel.h"
 struct sock;
 #include <bpf/bpf_helpers.h>
@@ -13,7 +13,7 @@ struct sock;
 #define REQUEST_SMALL 512  /* likewise, of a small one */
 #define REQUEST_HEAD 4096  /* bytes that are copied from the beginning of a transfer at most */
 #define REQUEST_ENGINE 8192 /* of a transfer between a server and its engine: as much as libzmq sends at a time */
-#define REQUEST_TAIL 1024  /* bytes from the end of a longer one: usage stands at the end of an answer */
+#define REQUEST_TAIL 1024  /* bytes from the end of a longer one: a response ends with its token usage */
 #define REQUEST_VECTORS 16 /* buffers of one transfer */
 #define REQUEST_PIECES 1024 /* records of one transfer of HTTP/2, and buffers: gRPC writes up to 260 */
 #define REQUEST_TLS_PIECES 16 /* likewise over TLS, of REQUEST_HEAD bytes each */
@@ -83,7 +83,7 @@ struct socket___request {
 enum request_kind {
 	REQUEST_RECEIVED = 1,
 	REQUEST_SENT = 2,
-	REQUEST_PEER_CLOSED = 3, /* the other side will not send any more */
+	REQUEST_PEER_CLOSED = 3, /* the peer has shut down its sending side */
 	REQUEST_CLOSED = 4, /* or OpenSSL's connection was freed */
 	REQUEST_ENGINE_SENT = 5, /* frames of ZMTP between an API server and its engine */
 };
@@ -123,8 +123,8 @@ struct request_process {
 	__u64 transfers;
 	__u64 looks;
 	__u64 calls; /* of OpenSSL */
-	__u64 strange; /* transfers on sockets that are passed over for a while */
-	__u64 syscalls; /* returns that request_syscall saw and that are no transfer on a socket */
+	__u64 muted; /* transfers on muted sockets */
+	__u64 syscalls; /* returns that request_syscall saw and that were not socket transfers */
 };
 
 /* Allocated beforehand: Linux 5.15 warns of programs at uprobes with other hash maps. */
@@ -136,7 +136,7 @@ struct {
 } request_processes SEC(".maps");
 
 #define SOCKET_ENGINE (1ULL << 32)  /* ZMTP goes over it */
-#define SOCKET_IGNORED (1ULL << 33) /* it only looked like it */
+#define SOCKET_IGNORED (1ULL << 33) /* it turned out not to carry ZMTP */
 #define SOCKET_TLS (1ULL << 34)	    /* ciphertext goes over it */
 #define SOCKET_H2 (1ULL << 35)	    /* HTTP/2 goes over it */
 #define SOCKET_GAP (1ULL << 36)	    /* the last transfers of HTTP/1.1 over it were lost */
@@ -149,29 +149,29 @@ struct {
 	__type(value, __u64);
 } request_sockets SEC(".maps");
 
-#define REQUEST_STRANGE 64		    /* reads that begin no request */
-#define REQUEST_STRANGE_NS 1000000000ULL    /* for which reads are not looked at after so many */
+#define REQUEST_MUTE_READS 64	      /* reads without the start of a request, after which a socket is muted */
+#define REQUEST_MUTE_NS 1000000000ULL /* how long a muted socket is not inspected */
 
-/* A socket that reads what is no request: of another protocol, or the body of a long upload. */
-struct request_strange {
-	__u64 until; /* ns: its reads are not looked at before */
-	__u64 reads; /* before the first request */
+/* A socket whose reads do not start a request: it carries another protocol, or the body of a long upload. */
+struct request_muted {
+	__u64 until; /* ns: the socket is muted until then */
+	__u64 reads; /* since it was first seen, without a request */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct request_strange);
-} request_strangers SEC(".maps");
+	__type(value, struct request_muted);
+} request_muted_sockets SEC(".maps");
 
-/* The same, by the id of its endpoint. */
+/* The same by endpoint id, for request_syscall. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, REQUEST_SOCKETS);
 	__type(key, __u64);
-	__type(value, struct request_strange);
-} request_strange_ids SEC(".maps");
+	__type(value, struct request_muted);
+} request_muted_ids SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -196,7 +196,7 @@ volatile __u32 request_tls; /* changes when probes of OpenSSL are taken off; 0: 
 #define TLS_WRITE 1 /* bits of a probe's cookie: it writes */
 #define TLS_EX 2    /* it returns 1 and puts the number of bytes elsewhere */
 
-/* Where a transfer went. */
+/* The socket and the OpenSSL connection of a transfer. */
 struct origin {
 	__u64 socket, ssl;
 	__u16 port;
@@ -209,20 +209,20 @@ struct tls_connection {
 };
 
 /*
- * A call of OpenSSL that a thread is in. Programs at uprobes lay out here what has no room on their stacks: shapes.h
- * tells of the 48 bytes that these may have.
+ * The OpenSSL call that a thread is in. Uprobe programs keep here what does not fit into the 48 bytes of stack that
+ * they may use (shapes.h).
  */
 struct tls_call {
 	struct tls_connection connection;
 	struct origin origin; /* of the last transfer on the socket beneath; none: 0 */
 	__u64 ts;	      /* likewise */
 	__u64 buffer;
-	__u64 done; /* where the number of bytes is put */
+	__u64 done; /* address to which the number of bytes is written */
 	__u64 bytes; /* that number */
 	__u64 sp;
 	__u64 cookie;
 	__u32 tls; /* request_tls at its entry */
-	__u32 within; /* not 0: it has not returned */
+	__u32 within; /* not 0: the call has not returned */
 	__u32 flags; /* of its record */
 };
 

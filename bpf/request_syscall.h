@@ -3,12 +3,12 @@
 #define INFERSCOPE_REQUEST_SYSCALL_H
 
 /*
- * Transfers as the returns of system calls show them, for kernels without anything at sockets to attach to. The socket
- * is that of the call's descriptor. Helpers that take a socket do not take what was read out of the table of
- * descriptors, so TCP sockets are told apart by their addresses until they are closed, and unix sockets by their
+ * Transfers seen at the returns of system calls, for kernels without a usable hook in the socket layer. The socket is
+ * looked up by the file descriptor of the call. Helpers do not accept a socket pointer that was read from the
+ * descriptor table, so TCP sockets are identified by their addresses until they are closed, and unix sockets by their
  * inodes.
  *
- * request_state.h and the function transferred come before.
+ * Needs request_state.h and the function transferred.
  */
 #include <bpf/bpf_core_read.h>
 
@@ -115,7 +115,7 @@ int request_syscall(__u64 *ctx)
 	if (find_endpoint(&e, FD(regs)))
 		return transferred(p, tgid, &e, bytes, kind);
 other:
-	/* It costs the target, too. */
+	/* Counted for the overhead estimate. */
 	__sync_fetch_and_add(&p->syscalls, 1);
 	return 0;
 }

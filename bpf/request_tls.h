@@ -2,7 +2,7 @@
 #ifndef INFERSCOPE_REQUEST_TLS_H
 #define INFERSCOPE_REQUEST_TLS_H
 
-/* The programs at functions of OpenSSL. */
+/* Programs attached to OpenSSL functions. */
 #include "request_record.h"
 
 /* SSL_read, SSL_write, SSL_read_ex and SSL_write_ex: of a connection, to or from a buffer. */
@@ -36,7 +36,7 @@ int request_tls_enter(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Records n bytes of a call over HTTP/2, not more than limit. More: others follow. Returns 0 where there is no room. */
+/* Records n bytes, at most limit, of an HTTP/2 call; more: further records follow. Returns 0 where none can follow. */
 static __always_inline int record_tls_frame(struct tls_call *c, __u32 kind, __u32 bytes, __u64 n, int more,
 					    const __u64 limit)
 {
@@ -100,7 +100,7 @@ int request_tls_return(struct pt_regs *ctx)
 			return 0;
 		bytes = c->bytes;
 	}
-	if (!bytes || bytes > 0x7fffffff) /* it failed, or is to be called again */
+	if (!bytes || bytes > 0x7fffffff) /* the call failed, or must be repeated */
 		return 0;
 	known = bpf_map_lookup_elem(&request_tls_connections, &c->connection);
 	if (!known) {
@@ -119,7 +119,8 @@ int request_tls_return(struct pt_regs *ctx)
 	if (protocol == PROTOCOL_2)
 		return record_tls_frames(c, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes);
 	c->flags = protocol & PROTOCOL_GAP ? REQUEST_GAP : 0;
-	if (record(&c->origin, &b, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes, c->ts, &c->flags) == !c->flags)
+	if (record(&c->origin, &b, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes, c->ts, &c->flags) ==
+	    !c->flags)
 		return 0;
 	protocol = c->flags ? PROTOCOL_1 : PROTOCOL_1 | PROTOCOL_GAP;
 	bpf_map_update_elem(&request_tls_connections, &c->connection, &protocol, BPF_ANY);

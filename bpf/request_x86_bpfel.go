@@ -50,12 +50,18 @@ const (
 	RequestRequestKindREQUEST_ENGINE_SENT RequestRequestKind = 5
 )
 
+type RequestRequestMuted struct {
+	_     structs.HostLayout
+	Until uint64
+	Reads uint64
+}
+
 type RequestRequestProcess struct {
 	_         structs.HostLayout
 	Transfers uint64
 	Looks     uint64
 	Calls     uint64
-	Strange   uint64
+	Muted     uint64
 	Syscalls  uint64
 }
 
@@ -72,12 +78,6 @@ type RequestRequestRecord struct {
 	Tail   uint16
 	Port   uint16
 	Flags  uint16
-}
-
-type RequestRequestStrange struct {
-	_     structs.HostLayout
-	Until uint64
-	Reads uint64
 }
 
 type RequestTlsCall struct {
@@ -113,12 +113,12 @@ type RequestTlsConnection struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	RequestMapRequestCounts             = "request_counts"
+	RequestMapRequestMutedIds           = "request_muted_ids"
+	RequestMapRequestMutedSockets       = "request_muted_sockets"
 	RequestMapRequestPieces             = "request_pieces"
 	RequestMapRequestProcesses          = "request_processes"
 	RequestMapRequestRecords            = "request_records"
 	RequestMapRequestSockets            = "request_sockets"
-	RequestMapRequestStrangeIds         = "request_strange_ids"
-	RequestMapRequestStrangers          = "request_strangers"
 	RequestMapRequestTlsCalls           = "request_tls_calls"
 	RequestMapRequestTlsConnections     = "request_tls_connections"
 	RequestProgRequestInet6Recvmsg      = "request_inet6_recvmsg"
@@ -206,12 +206,12 @@ type RequestProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type RequestMapSpecs struct {
 	RequestCounts         *ebpf.MapSpec `ebpf:"request_counts"`
+	RequestMutedIds       *ebpf.MapSpec `ebpf:"request_muted_ids"`
+	RequestMutedSockets   *ebpf.MapSpec `ebpf:"request_muted_sockets"`
 	RequestPieces         *ebpf.MapSpec `ebpf:"request_pieces"`
 	RequestProcesses      *ebpf.MapSpec `ebpf:"request_processes"`
 	RequestRecords        *ebpf.MapSpec `ebpf:"request_records"`
 	RequestSockets        *ebpf.MapSpec `ebpf:"request_sockets"`
-	RequestStrangeIds     *ebpf.MapSpec `ebpf:"request_strange_ids"`
-	RequestStrangers      *ebpf.MapSpec `ebpf:"request_strangers"`
 	RequestTlsCalls       *ebpf.MapSpec `ebpf:"request_tls_calls"`
 	RequestTlsConnections *ebpf.MapSpec `ebpf:"request_tls_connections"`
 }
@@ -249,12 +249,12 @@ func (o *RequestObjects) Close() error {
 // It can be passed to LoadRequestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RequestMaps struct {
 	RequestCounts         *ebpf.Map `ebpf:"request_counts"`
+	RequestMutedIds       *ebpf.Map `ebpf:"request_muted_ids"`
+	RequestMutedSockets   *ebpf.Map `ebpf:"request_muted_sockets"`
 	RequestPieces         *ebpf.Map `ebpf:"request_pieces"`
 	RequestProcesses      *ebpf.Map `ebpf:"request_processes"`
 	RequestRecords        *ebpf.Map `ebpf:"request_records"`
 	RequestSockets        *ebpf.Map `ebpf:"request_sockets"`
-	RequestStrangeIds     *ebpf.Map `ebpf:"request_strange_ids"`
-	RequestStrangers      *ebpf.Map `ebpf:"request_strangers"`
 	RequestTlsCalls       *ebpf.Map `ebpf:"request_tls_calls"`
 	RequestTlsConnections *ebpf.Map `ebpf:"request_tls_connections"`
 }
@@ -262,12 +262,12 @@ type RequestMaps struct {
 func (m *RequestMaps) Close() error {
 	return _RequestClose(
 		m.RequestCounts,
+		m.RequestMutedIds,
+		m.RequestMutedSockets,
 		m.RequestPieces,
 		m.RequestProcesses,
 		m.RequestRecords,
 		m.RequestSockets,
-		m.RequestStrangeIds,
-		m.RequestStrangers,
 		m.RequestTlsCalls,
 		m.RequestTlsConnections,
 	)

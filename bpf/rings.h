@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Where events go, and what is counted of those that had no room. event.h comes before it. */
+/* The rings of events, and counters of those that found no room. Needs event.h. */
 #ifndef INFERSCOPE_RINGS_H
 #define INFERSCOPE_RINGS_H
 
-/* rings and losses are replaced at load by the maps of package ring. */
+/* Package ring replaces rings and losses at load. */
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);

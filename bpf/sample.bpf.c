@@ -2,11 +2,11 @@
 //go:build ignore
 
 /*
- * Samples of threads. The events are of CPUs, or of threads where that is refused, so that
- * those of other processes come here as well, and leave first. A perf event takes one BPF program, so this one runs
- * first: it notes who was sampled where, the kernel stack, and the CPython frames
- * (sample_python.h), and then tail-calls the native unwinder, if one is there. So a
- * sample keeps its Python stack where native code cannot be unwound.
+ * Samples threads. The perf events count per CPU, or per thread where that is refused, so
+ * samples of other processes arrive as well and are dropped first. A perf event runs one
+ * BPF program: this one records the thread, the kernel stack and the CPython frames
+ * (sample_python.h), then tail-calls the native unwinder, if there is one. So a sample
+ * keeps its Python stack where native code cannot be unwound.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -17,8 +17,8 @@
 
 #define BPF_MAP_TYPE_PROG_ARRAY 3
 
-#define NS_PER_WINDOW 100000000ULL /* the budget of switch samples is dealt out in tenths of a second */
-#define MAX_EVENTS 64 /* of a thread that are looked through, other tools' included */
+#define NS_PER_WINDOW 100000000ULL /* period of the budget of switch samples */
+#define MAX_EVENTS 64 /* perf events of a thread that are searched, including other tools' */
 
 /* include/uapi/linux/bpf_perf_event.h */
 #if defined(__TARGET_ARCH_x86)
@@ -37,7 +37,7 @@ struct bpf_perf_event_data {
 #define IP(regs) ((regs)->pc)
 #endif
 
-/* Of the kernel's structures only what is read; "___sample" makes them flavours for CO-RE. */
+/* Only the fields that are read; "___sample" makes them CO-RE flavours. */
 struct list_head___sample {
 	struct list_head___sample *next;
 } __attribute__((preserve_access_index));
@@ -62,7 +62,7 @@ enum sample_count {
 	SAMPLE_COUNT_LOST = 0,   /* the ring had no room */
 	SAMPLE_COUNT_SHED = 1,   /* switch samples beyond the budget */
 	SAMPLE_COUNT_DOUBLE = 2, /* samples of a thread's second event */
-	SAMPLE_COUNT_SWITCHES = 3, /* switches, of whomever, that came to the program */
+	SAMPLE_COUNT_SWITCHES = 3, /* switches of any process for which the program ran */
 	SAMPLE_COUNTS = 4,
 };
 
@@ -93,7 +93,7 @@ struct {
 	__type(value, __u32);
 } sample_next SEC(".maps");
 
-/* Makes the type known to bpf2go. */
+/* Exports the type to bpf2go. */
 const enum python_walk *export_walk __attribute__((unused));
 
 /* These change while the programs run. */
@@ -109,8 +109,8 @@ static __always_inline void count(enum sample_count which)
 }
 
 /*
- * The next window begins: of each thread's switches so many are taken in it as fit into its
- * half of the budget, if it switches as often as in the one before.
+ * Begins the next window. The sampling rate of each thread is chosen so that its samples fit
+ * into half of the budget if it switches as often as in the last window.
  */
 static __always_inline void begin_window(struct sampled_process *p, __u64 now)
 {
@@ -126,10 +126,10 @@ static __always_inline void begin_window(struct sampled_process *p, __u64 now)
 }
 
 /*
- * Whether chance takes this switch of a thread. Nothing else may: the first one after some
- * time would be the one after a long wait, again and again, and never the wait itself. The
- * clock is read once in a jiffy, so that a storm is cheap. The counts may be a few off where
- * CPUs race.
+ * Reports whether this switch of a thread is sampled. The choice is random: taking the first
+ * switch after some time would always take the one after a long wait, never the wait itself.
+ * The clock is read once per jiffy, so that a burst of switches is cheap. The counts may be
+ * slightly off where CPUs race.
  */
 static __always_inline int chosen(struct sampled_process *p, struct switch_slot *slot)
 {
@@ -146,9 +146,9 @@ static __always_inline int chosen(struct sampled_process *p, struct switch_slot 
 }
 
 /*
- * Whether the budget of this process still allows a switch sample. A thread may have half
- * of what the others have left, so that one that switches all the time does not take the
- * stacks of those that wait for long.
+ * Reports whether the budget of this process still allows a switch sample. A thread may use
+ * half of what the others leave, so that one that switches all the time does not displace
+ * those with long waits.
  */
 static __always_inline int allowed(struct sampled_process *p, struct switch_slot *slot)
 {
@@ -161,8 +161,8 @@ static __always_inline int allowed(struct sampled_process *p, struct switch_slot
 #define READ(to, from) bpf_core_read(&(to), sizeof(to), &(from))
 
 /*
- * Whether this is the thread's first event with its program. A thread that is born while
- * its siblings get their events may have one that it inherited and one of its own, and its
+ * Reports whether this is the thread's first event with this program. A thread created while
+ * events are opened for its siblings may have an inherited event and one of its own, and its
  * children inherit both.
  */
 static __always_inline int is_first(struct bpf_perf_event_data *ctx)
@@ -173,7 +173,8 @@ static __always_inline int is_first(struct bpf_perf_event_data *ctx)
 	struct list_head___sample *at = NULL;
 	void *prog = NULL, *others = NULL;
 
-	if (READ(event, data->event) || READ(prog, event->prog) || READ(all, event->ctx) || READ(at, all->event_list.next))
+	if (READ(event, data->event) || READ(prog, event->prog) || READ(all, event->ctx) ||
+	    READ(at, all->event_list.next))
 		return 1;
 	for (int i = 0; i < MAX_EVENTS && at != &all->event_list; i++) {
 		other = (void *)at - bpf_core_field_offset(other->event_entry);
@@ -185,7 +186,7 @@ static __always_inline int is_first(struct bpf_perf_event_data *ctx)
 	return 1;
 }
 
-/* Both architectures keep the kernel in the upper half of addresses. */
+/* The kernel is in the upper half of the address space on both architectures. */
 static __always_inline int in_kernel(__u64 ip) { return (__s64)ip < 0; }
 
 static __always_inline __u64 user_ip(void)
@@ -202,8 +203,8 @@ static __always_inline __u64 user_ip(void)
 }
 
 /*
- * Puts the addresses that calls return to whose return is probed, by whomever, behind what is in frames up to at, and
- * returns how many. On the stack the kernel's trampoline stands in their place, where the native unwinder ends.
+ * Appends at offset at of frames the return addresses of calls whose return is probed by any tool, and returns how
+ * many. On the stack the kernel has replaced them by its trampoline, at which the native unwinder stops.
  */
 static __always_inline __u32 returns(struct sample_scratch *s, __u32 at)
 {
@@ -218,7 +219,7 @@ static __always_inline __u32 returns(struct sample_scratch *s, __u32 at)
 	r = BPF_CORE_READ(task, utask, return_instances);
 	for (int i = 0; i < 2 * RETURN_FRAMES && r && n < RETURN_FRAMES; i++) {
 		address = BPF_CORE_READ(r, orig_ret_vaddr);
-		/* Two probes of one call, or of one that ends in a jump to another, have the same. */
+		/* Two probes of one call, or of a tail call, have the same address. */
 		if (address != before && at <= (PYTHON_FRAMES * sizeof(struct python_frame) + KERNEL_FRAMES * 8)) {
 			*(__u64 *)(s->frames + at) = address;
 			at += 8;
@@ -263,14 +264,14 @@ static __always_inline int take(struct bpf_perf_event_data *ctx, __u8 cause)
 
 	if (cause == SAMPLE_SWITCH)
 		count(SAMPLE_COUNT_SWITCHES);
-	if (!pid) /* the idle task, which events of CPUs meet most often */
+	if (!pid) /* the idle task, most frequent in per-CPU events */
 		return 0;
 	p = bpf_map_lookup_elem(&sampled_processes, &pid);
 	if (!p)
 		return 0;
 	slot = &p->slots[tid % SWITCH_SLOTS];
 	if (cause == SAMPLE_SWITCH && !chosen(p, slot)) {
-		p->passed++;
+		p->skipped++;
 		count(SAMPLE_COUNT_SHED);
 		return 0;
 	}
@@ -279,7 +280,7 @@ static __always_inline int take(struct bpf_perf_event_data *ctx, __u8 cause)
 		return 0;
 	}
 	if (cause == SAMPLE_SWITCH && !allowed(p, slot)) {
-		p->passed++;
+		p->skipped++;
 		count(SAMPLE_COUNT_SHED);
 		return 0;
 	}

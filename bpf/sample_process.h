@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* The processes whose stacks are taken. sample.bpf.c makes the map; other programs that walk Python frames share it. */
+/* The sampled processes. sample.bpf.c creates the map; other programs that walk Python frames share it. */
 #ifndef INFERSCOPE_SAMPLE_PROCESS_H
 #define INFERSCOPE_SAMPLE_PROCESS_H
 
@@ -7,21 +7,21 @@
 
 #define SWITCH_SLOTS 32
 
-/* Threads of one process, by tid % SWITCH_SLOTS. */
+/* The threads of a process that share a value of tid % SWITCH_SLOTS. */
 struct switch_slot {
-	__u32 switches; /* of theirs in the window */
-	__u32 taken;    /* samples of these */
-	__u32 one_of;   /* so many is taken in it, at random; 0: each */
+	__u32 switches; /* in the window */
+	__u32 taken;    /* samples of them */
+	__u32 one_of;   /* one switch in this many is sampled, at random; 0: each */
 };
 
 /* A process that is sampled. */
 struct sampled_process {
-	__u64 window;   /* ns, when the present tenth of a second of the switch budget began */
-	__u64 switches; /* samples of switches in it */
-	__u64 jiffy;    /* of the last look at the clock */
+	__u64 window;   /* ns, start of the current window of the switch budget */
+	__u64 switches; /* switch samples in it */
+	__u64 jiffy;    /* at which the clock was last read */
 	__u64 taken;    /* samples so far */
-	__u64 took;     /* ns that these took until they were handed on to the native unwinder */
-	__u64 passed;   /* switches of which no sample was taken */
+	__u64 took;     /* ns spent on them before the native unwinder */
+	__u64 skipped;   /* switches without a sample */
 	struct switch_slot slots[SWITCH_SLOTS];
 	struct python_layout python;
 };

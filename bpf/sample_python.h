@@ -3,12 +3,11 @@
 #define INFERSCOPE_SAMPLE_PYTHON_H
 
 /*
- * The walk along the CPython frames of the thread that is sampled, from the thread's
- * own state, by offsets that internal/capture/profile finds in the interpreter's file.
+ * Walks the CPython frames of the sampled thread, starting at its thread state, with
+ * offsets that internal/capture/profile reads from the interpreter's file.
  *
- * It is a bpf_loop where the kernel has it (5.17). Before, it is a bounded loop that
- * does the same, which the verifier goes through 160 times: the programs then take two
- * seconds to load instead of a tenth of one.
+ * The walk is a bpf_loop where the kernel has it (5.17), else a bounded loop, of which the
+ * verifier checks 160 iterations: loading the programs then takes 2 s instead of 0.1 s.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -19,11 +18,11 @@
 #define KERNEL_FRAMES 32
 #define RETURN_FRAMES 4 /* calls whose return is probed */
 
-/* What is read at once of a frame and of a code object: all that CPython 3.6 to 3.14 keep there of interest. */
+/* Bytes read at once of a frame and a code object: they cover the needed fields of CPython 3.6 to 3.14. */
 #define FRAME_BYTES 128
 #define CODE_BYTES 160
 
-/* Of the kernel's structures only what is read; "___sample" makes them flavours for CO-RE. */
+/* Only the fields that are read; "___sample" makes them CO-RE flavours. */
 #if defined(__TARGET_ARCH_x86)
 struct thread_struct___sample {
 	unsigned long fsbase;
@@ -36,7 +35,7 @@ struct thread_struct___sample {
 } __attribute__((preserve_access_index));
 #endif
 
-/* A call whose return is probed: the kernel keeps the address that stood where its trampoline stands now. */
+/* A call whose return is probed: the kernel keeps the return address that its trampoline replaced. */
 struct return_instance___sample {
 	unsigned long orig_ret_vaddr;
 	struct return_instance___sample *next; /* of the call around it */
@@ -51,18 +50,18 @@ struct task_struct___sample {
 	struct uprobe_task___sample *utask;
 } __attribute__((preserve_access_index));
 
-/* Where CPython keeps what, by internal/capture/profile out of the interpreter's own file. */
+/* Addresses and offsets of CPython's data, which internal/capture/profile reads from the interpreter's file. */
 struct python_layout {
 	__u64 key_addr;        /* address of the pthread key of the thread state */
-	__u64 none_addr;       /* Py_None, which 3.13 has for code in frames entered from C; 0: no such frames */
+	__u64 none_addr;       /* Py_None, the code of frames entered from C in 3.13; 0: no such frames */
 	__u64 code_mask;       /* 3.14 keeps tags in the low bits of pointers to code */
-	__u64 current_addr;    /* 3.7 to 3.11 keep here which thread state holds the GIL; 0: it says so itself */
+	__u64 current_addr;    /* of the pointer to the state that holds the GIL, 3.7 to 3.11; 0: see state_status */
 	__u64 gc_addr;         /* of the collector's state; 0: it is in that of the interpreter, */
 	__u32 gc_offset;       /* there */
-	__u32 status_active;   /* the bit of the thread state's status that says that it holds the GIL */
-	__u16 gc_collecting;   /* offsets in the collector's state; 0: not known, and nothing of it is read, */
-	__u16 gc_generation0;  /* of a pointer that must lead */
-	__u16 gc_generations;  /* here, else this is another layout; 0: CPython itself says what its layout is */
+	__u32 status_active;   /* the bit of the thread state's status that is set while it holds the GIL */
+	__u16 gc_collecting;   /* offsets in the collector's state; 0: not known and not read */
+	__u16 gc_generation0;  /* a pointer that must point to */
+	__u16 gc_generations;  /* this field, else the layout differs; not checked where gc_generation0 is 0 */
 	__u8 state_interp;     /* offsets in PyThreadState */
 	__u8 state_status;
 	__s32 tls_offset;      /* of the thread state pointer from the thread pointer; 0: only by the key */
@@ -76,7 +75,7 @@ struct python_layout {
 	__u8 frame_code;
 	__u8 frame_lasti;
 	__u8 frame_owner;
-	__u8 owner_skipped;    /* this owner's frames have no code of a person's; 0: none */
+	__u8 owner_skipped;    /* frames of this owner hold no user code; 0: none */
 	__u8 lasti_is_pointer; /* into the code; before 3.11 it is an index */
 	__u8 code_argcount;    /* and PyCodeObject */
 	__u8 code_kwonly;
@@ -84,12 +83,12 @@ struct python_layout {
 	__u8 code_firstlineno;
 	__u8 code_size;
 	__u8 present;          /* the process runs CPython */
-	__u8 entry;            /* how a frame that C code has called is known: enum python_entry, or */
-			       /* what frame_owner holds in it */
+	__u8 entry;            /* how to recognise a frame called by C code: enum python_entry, or */
+			       /* the value of frame_owner in it */
 };
 
 enum python_entry {
-	PYTHON_ENTRY_BELOW = 0, /* since 3.12 a frame without code stands below it */
+	PYTHON_ENTRY_BELOW = 0, /* since 3.12 there is a frame without code below it */
 	PYTHON_ENTRY_ALL = 255, /* before 3.11 every frame is one */
 };
 
@@ -101,15 +100,15 @@ enum python_entry {
 
 struct python_frame {
 	__u64 code;  /* address of the code object, and PYTHON_ENTRY */
-	__u32 check; /* of a few fields of it: tells whether it is still the same; 0: it could not be read */
+	__u32 check; /* checksum of a few fields of it, to detect that it was replaced; 0: it could not be read */
 	__u32 lasti; /* index of the instruction */
 };
 
 enum python_walk {
 	PYTHON_NONE = 0,     /* no CPython in this process */
 	PYTHON_WALKED = 1,   /* to the thread's first frame */
-	PYTHON_NO_STATE = 2, /* not a thread of Python's */
-	PYTHON_FAULT = 3,    /* memory on the way could not be read */
+	PYTHON_NO_STATE = 2, /* not a Python thread */
+	PYTHON_FAULT = 3,    /* memory could not be read during the walk */
 	PYTHON_DEEP = 4,     /* more than PYTHON_FRAMES */
 };
 
@@ -135,7 +134,7 @@ struct sample_scratch {
 	};
 	__u8 frame[FRAME_BYTES + 8];
 	__u8 code[CODE_BYTES];
-	/* So far an offset of one byte may go: the verifier before 5.17 forgets what was found of one once it lies on the
+	/* Room for any one-byte offset: the verifier before 5.17 forgets the bounds of a value that was spilled to the
 	 * stack. */
 	__u8 room[256 + 4 - CODE_BYTES];
 };
@@ -144,14 +143,14 @@ struct sample_scratch {
 const volatile __u8 have_loop = 0;             /* the kernel has bpf_loop */
 
 /*
- * Programs at probes have little stack (shapes.h): there each function has its own. In a perf event's program, which
- * nothing of its kind interrupts, they are one.
+ * Uprobe programs have little stack (shapes.h), so there each function is separate and has its own. A perf event
+ * program, which is not preempted by another, inlines them.
  */
 #ifndef WALK_FUNCTION
 #define WALK_FUNCTION __always_inline
 #endif
 
-/* Where the thread-local storage of this thread begins. */
+/* Returns the thread pointer, the base of thread-local storage. */
 static WALK_FUNCTION __u64 thread_pointer(void)
 {
 	struct task_struct___sample *task = (void *)bpf_get_current_task();
@@ -163,7 +162,7 @@ static WALK_FUNCTION __u64 thread_pointer(void)
 #endif
 }
 
-/* A word of the target's, read into the scratch room, as the stack has none; 0 where it cannot be read. */
+/* Reads a word of the target through the scratch area, to save stack; 0 where it cannot be read. */
 static WALK_FUNCTION __u64 word(struct sample_scratch *s, __u64 addr)
 {
 	__u64 *to = (void *)s->frame;
@@ -172,8 +171,8 @@ static WALK_FUNCTION __u64 word(struct sample_scratch *s, __u64 addr)
 }
 
 /*
- * The thread state by its pthread key first: it stays there while the thread has
- * released the GIL, where CPython's own thread-local pointer (3.12 on) is null.
+ * Returns the thread state, by its pthread key first: that stays set while the thread has
+ * released the GIL, when CPython's thread-local pointer (3.12 on) is null.
  */
 static WALK_FUNCTION __u64 thread_state(struct sample_scratch *s, const struct python_layout *py)
 {
@@ -198,9 +197,9 @@ static WALK_FUNCTION int holds_gil(struct sample_scratch *s, const struct python
 }
 
 /*
- * Whether the thread collects garbage, by the collector's own word for it. The thread
- * that does holds the GIL, but while a finaliser has let go of it: then another thread
- * may be taken for it, and internal/capture/profile looks at what that one runs.
+ * Reports whether the thread collects garbage, according to the collector's state. That
+ * thread holds the GIL, except while a finalizer has released it: then another thread may
+ * be taken for it, and internal/capture/profile checks what that one runs.
  */
 static WALK_FUNCTION int collects(struct sample_scratch *s, const struct python_layout *py, __u64 state)
 {
@@ -215,7 +214,7 @@ static WALK_FUNCTION int collects(struct sample_scratch *s, const struct python_
 	return !py->gc_generation0 || word(s, gc + py->gc_generation0) == gc + py->gc_generations;
 }
 
-/* The same sum as the library's unwinder makes, which symbolises by it. */
+/* Computes the same checksum as the library's unwinder, which uses it to symbolize. */
 static WALK_FUNCTION __u32 checksum(struct sample_scratch *s, const struct python_layout *py, __u64 code)
 {
 	__u32 args = py->code_argcount, kw = py->code_kwonly, flags = py->code_flags, line = py->code_firstlineno;
@@ -228,7 +227,7 @@ static WALK_FUNCTION __u32 checksum(struct sample_scratch *s, const struct pytho
 	       (*(__u32 *)(s->code + flags) << 10) + *(__u32 *)(s->code + line);
 }
 
-/* The index of the instruction that the frame in s->frame is at. */
+/* Returns the index of the current instruction of the frame in s->frame. */
 static WALK_FUNCTION __u32 last_instruction(struct sample_scratch *s, const struct python_layout *py, __u64 code)
 {
 	__u32 at = py->frame_lasti;
@@ -244,8 +243,8 @@ static WALK_FUNCTION __u32 last_instruction(struct sample_scratch *s, const stru
 	return (__u32)((__s32)bytes >> 1);
 }
 
-/* The frame noted before frame n, of which there is one. The compiler knows that the mask changes nothing; the
- * verifier before 5.17 does not know that n - 1 is not -1. */
+/* Returns the frame recorded before frame n > 0. The verifier before 5.17 needs the mask, and the compiler would drop
+ * it as redundant. */
 static __always_inline struct python_frame *before(struct sample_scratch *s, __u64 n)
 {
 	n--;
@@ -253,7 +252,7 @@ static __always_inline struct python_frame *before(struct sample_scratch *s, __u
 	return &s->python[n];
 }
 
-/* Notes one frame and returns the next one's address; 0 at the end. */
+/* Records one frame and returns the address of the next one; 0 at the end. */
 static WALK_FUNCTION __u64 step(struct sample_scratch *s, const struct python_layout *py, __u64 frame)
 {
 	__u32 code_at = py->frame_code, back_at = py->frame_back, owner_at = py->frame_owner;
@@ -286,7 +285,7 @@ static WALK_FUNCTION __u64 step(struct sample_scratch *s, const struct python_la
 	return back;
 }
 
-/* What bpf_loop hands from step to step. */
+/* The state that bpf_loop passes between steps. */
 struct walk {
 	struct sample_scratch *s;
 	const struct python_layout *py;
@@ -300,7 +299,7 @@ static long walk_step(__u32 i, struct walk *w)
 	return w->frame == 0;
 }
 
-/* Notes the frames of the thread, leaf first, and how the walk ended. */
+/* Records the frames of the thread, leaf first, and how the walk ended. */
 static __always_inline void walk(struct sample_scratch *s, const struct python_layout *py)
 {
 	struct walk w = { .s = s, .py = py };

@@ -107,7 +107,7 @@ type SampleSampledProcess struct {
 	Jiffy    uint64
 	Taken    uint64
 	Took     uint64
-	Passed   uint64
+	Skipped  uint64
 	Slots    [32]struct {
 		_        structs.HostLayout
 		Switches uint32

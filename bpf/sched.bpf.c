@@ -2,15 +2,14 @@
 //go:build ignore
 
 /*
- * Why threads of a target were off the CPU. The state of each thread lives in a map;
- * an interval becomes an event when the thread runs again, and whoever takes a
- * recording reads from the map who is still off.
+ * Records why threads of a target were off the CPU. A map holds the state of each
+ * thread; an interval becomes an event when the thread runs again. A recording reads
+ * the intervals that are still open from the map.
  *
- * Every switch of the machine passes here, so what is not the target's must leave
- * after two loads from an array. sched_switch and sched_waking run with interrupts
- * off, so that no program of these interrupts another one on its CPU; a thread is
- * switched by one CPU at a time (the run queue's lock orders them), and woken by one
- * at a time (its pi_lock).
+ * The programs run at every switch of the machine, so threads of other processes must
+ * cost no more than two array loads. sched_switch and sched_waking run with interrupts
+ * off, so these programs do not interrupt each other on a CPU. A thread is switched by
+ * one CPU at a time (under the run queue lock), and woken by one at a time (its pi_lock).
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -20,7 +19,7 @@
 #include "sched_state.h"
 #include "sched_unseen.h"
 
-/* What the thread was doing when it blocked. */
+/* Records what the thread was doing when it blocked. */
 static __always_inline void describe(struct task_struct___sched *task, struct thread_state *t, __u32 state)
 {
 	REGISTERS *regs = regs_of(task);
@@ -32,7 +31,7 @@ static __always_inline void describe(struct task_struct___sched *task, struct th
 		t->func = OFFCPU_NO_SYSCALL;
 		t->args[0] = 0;
 		t->args[1] = 0;
-		/* maj_flt is counted after the wait; that it waits for the disk is known now. */
+		/* maj_flt is counted only after the wait, but in_iowait is set already. */
 		if ((state & TASK_UNINTERRUPTIBLE) && BPF_CORE_READ_BITFIELD(task, in_iowait))
 			t->flags |= OFFCPU_FAULT;
 	} else {
@@ -46,7 +45,7 @@ static __always_inline void describe(struct task_struct___sched *task, struct th
 		t->func = OFFCPU_STOPPED;
 }
 
-/* Counts a switch, and decides once in a slice whether the thread's short waits are summed. */
+/* Counts a switch, and decides once per slice whether the thread's short waits are summed. */
 static __always_inline void note_rate(struct thread_state *t, __u64 now)
 {
 	__u32 slice = now >> SLICE_SHIFT;
@@ -62,7 +61,7 @@ static __always_inline void note_rate(struct thread_state *t, __u64 now)
 		t->busy = 1;
 }
 
-/* A thread leaves its CPU to next, of which no more than its number is kept. state 0: it was preempted. */
+/* Handles a thread that leaves its CPU to next. state 0: it was preempted. */
 static __always_inline void leave(struct task_struct___sched *task, struct thread_state *t,
 			     struct task_struct___sched *next, __u32 state, __u64 now)
 {
@@ -170,9 +169,9 @@ int sched_switch(__u64 *ctx)
 }
 
 /*
- * sched_waking comes in the context of who wakes, on its CPU. It may come while the
- * thread is still on its way off the CPU: it is then a wake-up from this sleep only
- * if the thread is off its run queue already.
+ * Reports whether a wake-up ends a sleep. sched_waking runs in the waker, possibly while
+ * the thread is still leaving its CPU: it then ends this sleep only if the thread is
+ * off its run queue already.
  */
 static __always_inline bool is_asleep(struct task_struct___sched *task, struct thread_state *t)
 {
@@ -204,7 +203,7 @@ int sched_waking(__u64 *ctx)
 	return passes(task->tgid) ? wake(ctx, task) : 0;
 }
 
-/* Runs in the thread that makes the new one: a child is followed before it can run. */
+/* Runs in the creating thread, so that a new thread is followed before it runs. */
 SEC("tp_btf/sched_wakeup_new")
 int sched_new(__u64 *ctx)
 {
@@ -223,7 +222,7 @@ int sched_new(__u64 *ctx)
 			count(&sched_counts, SWITCH_NO_ROOM);
 			return 0;
 		}
-		/* In this order: whoever clears a bit looks afterwards whether it is needed. */
+		/* In this order: the daemon clears a bit before it checks whether it is needed. */
 		bpf_map_update_elem(&filter, &i, &on, BPF_ANY);
 	}
 	t = claim(task);
@@ -237,7 +236,7 @@ int sched_new(__u64 *ctx)
 	return 0;
 }
 
-/* A thread that is not the first of its process takes over the first one's number. Interrupts are on here. */
+/* In an exec by another thread than the group leader, that thread takes over the leader's tid. Interrupts are on. */
 SEC("tp_btf/sched_process_exec")
 int sched_exec(__u64 *ctx)
 {
@@ -267,8 +266,8 @@ int sched_exec(__u64 *ctx)
 	return 0;
 }
 
-/* Notes what a thread is doing now. */
-static __always_inline void look(struct task_struct___sched *task, struct thread_state *t)
+/* Records what a thread is doing now. */
+static __always_inline void snapshot(struct task_struct___sched *task, struct thread_state *t)
 {
 	__u64 now = bpf_ktime_get_ns();
 	__u32 state = task->__state;
@@ -289,7 +288,7 @@ static __always_inline void look(struct task_struct___sched *task, struct thread
 	}
 }
 
-/* Threads that are there already, as they are now. Read once per process that begins to be followed. */
+/* Adds the existing threads with their current state. Read once for each newly followed process. */
 SEC("iter/task")
 int sched_seed(__u64 *ctx)
 {
@@ -298,21 +297,21 @@ int sched_seed(__u64 *ctx)
 
 	if (!task || !passes(task->tgid) || !is_followed(task) || task->__state & TASK_DEAD || thread_of(task))
 		return 0;
-	/* A thread that is switched before claim has a state by then, which stays. */
+	/* claim fails for a thread that was switched before: its state is already there. */
 	t = claim(task);
 	if (!t)
 		return 0;
-	look(task, t);
+	snapshot(task, t);
 	publish(task, t);
-	/* This program can be interrupted, so the thread may have been switched in between. */
-	if (t->passed) {
-		t->passed = 0;
-		look(task, t);
+	/* This program can be interrupted, so the thread may have been switched meanwhile. */
+	if (t->switched) {
+		t->switched = 0;
+		snapshot(task, t);
 	}
 	return 0;
 }
 
-/* Threads that take CPUs unseen, as they are now: struct unseen_thread of each. */
+/* Writes a struct unseen_thread for each thread whose last switch to a CPU or wake-up was missed. */
 SEC("iter/task")
 int sched_check(__u64 *ctx)
 {

@@ -76,7 +76,7 @@ type SchedThreadState struct {
 	Cpu        uint16
 	Flags      uint8
 	WokenFlags uint8
-	Passed     uint8
+	Switched   uint8
 	Pad        uint8
 	ShortFrom  uint64
 	Switches   uint64

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * How many intervals are sent one by one (sched_state.h includes this). All CPUs share
- * a budget, and each takes a part of it at a time: a word that every event of every CPU
- * writes costs more than the rest of the switch.
+ * The budget of intervals that are sent one by one (included by sched_state.h). All CPUs
+ * share it, and each takes a part at a time: a word written for every event by every CPU
+ * would cost more than the rest of the switch.
  */
 #ifndef INFERSCOPE_SCHED_BUDGET_H
 #define INFERSCOPE_SCHED_BUDGET_H
 
-/* The slice that all CPUs are in. */
+/* The current slice of all CPUs. */
 struct {
 	__u64 number;
-	__u64 sent; /* intervals that CPUs have taken for sending */
-	__u64 sums; /* likewise: sums that were sent because they were old */
+	__u64 sent; /* intervals taken by CPUs */
+	__u64 sums; /* sums sent because of their age */
 } slice OWN_LINE;
 
-/* What a CPU has taken of a slice's budget and not sent yet. */
+/* The unused part of the budget that a CPU has taken. */
 struct share {
 	__u64 slice;
 	__u64 left;
@@ -27,12 +27,12 @@ struct {
 	__type(value, struct share);
 } shares SEC(".maps");
 
-/* The part of affordable that CPUs do together. */
+/* The shared part of affordable. */
 static __noinline bool take(struct share *mine, __u64 this, __u64 dur)
 {
 	__u64 sent;
 
-	if (slice.number != this) { /* two CPUs may both come here: the slice has a few more then */
+	if (slice.number != this) { /* two CPUs may race here, which adds a few events to the slice */
 		slice.number = this;
 		slice.sent = 0;
 		slice.sums = 0;
@@ -51,8 +51,8 @@ static __noinline bool take(struct share *mine, __u64 this, __u64 dur)
 }
 
 /*
- * Whether an interval may have an event of its own. Within a slice the first
- * slice_budget may; then only what is longer than 0.1 ms, then than 10 ms, then nothing.
+ * Reports whether an interval may have an event of its own. In a slice the first
+ * slice_budget may, then only those over 0.1 ms, then only those over 10 ms, then none.
  */
 static __always_inline bool affordable(__u64 now, __u64 dur)
 {

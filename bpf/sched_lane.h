@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Where events of sched.bpf.c go (sched_state.h includes this): into the lane of the CPU,
- * and where that is full, or a CPU or an architecture has none, into its ring. A ring
- * takes events of programs that interrupt each other, which costs a lock and two calls of
- * helpers, 90 ns; at a switch interrupts are off, so that a CPU has one writer at a time,
- * and a place in an array and a counter do.
+ * Output of sched.bpf.c (included by sched_state.h). Events go into the lane of the CPU, or
+ * into its ring where the lane is full or missing. A ring allows programs that interrupt
+ * each other, which costs a lock and two helper calls, 90 ns. At a switch interrupts are
+ * off, so a CPU has one writer at a time, and an array with a counter is enough.
  */
 #ifndef INFERSCOPE_SCHED_LANE_H
 #define INFERSCOPE_SCHED_LANE_H
@@ -13,20 +12,20 @@
 
 #define LANE_EVENTS 1024
 
-/* internal/capture/ring/lanes.go reads it. Who writes and who reads have lines of their own, and those that are fetched
- * with them. */
+/* Read by internal/capture/ring/lanes.go. Writer and reader each have their own cache line and the adjacent one that
+ * is fetched with it. */
 struct lane {
-	__u64 head;	/* events that were written so far; the program writes it */
+	__u64 head;	/* events written, by the program */
 	__u64 pad[15];
-	__u64 tail;	/* of these the daemon has read; it writes it */
+	__u64 tail;	/* events read, by the daemon */
 	__u64 pad2[15];
 	struct event events[LANE_EVENTS];
 };
 
-/* On x86 stores become visible in their order. Elsewhere the counter would need a
- * barrier, which the instructions that all supported kernels know do not have. */
+/* x86 keeps the order of stores. Other architectures need a barrier, which the BPF
+ * instructions of the oldest supported kernels do not have. */
 #if defined(__TARGET_ARCH_x86)
-/* By CPU; replaced at load by that of package ring. */
+/* By CPU; package ring replaces the map at load. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -59,7 +58,7 @@ struct room {
 	struct lane *lane;   /* NULL: it is in the ring */
 };
 
-/* With alone no other program of this file can come in between before submit. */
+/* alone: no other program of this file can interrupt the caller before submit. */
 static __always_inline struct room reserve(bool alone)
 {
 	__u32 cpu = bpf_get_smp_processor_id();

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The state of threads for sched.bpf.c: its maps, and how an interval becomes an event
- * or, beyond the budget, a part of a sum.
+ * Thread states of sched.bpf.c: its maps, and how an interval becomes an event or, beyond
+ * the budget, part of a sum.
  */
 #ifndef INFERSCOPE_SCHED_STATE_H
 #define INFERSCOPE_SCHED_STATE_H
 
 #include "sched_task.h"
 
-#define BPF_NOEXIST 1
 #define BPF_F_MMAPABLE (1U << 10)
 #define EEXIST 17
-#define SLICE_SHIFT 27		/* a budget is dealt out per 134 ms */
-#define FLUSH_NS 100000000ULL	/* sums cover about so long, within the budget, so that windows cut few of them */
+#define SLICE_SHIFT 27		/* one slice, the period of the budget, is 134 ms */
+#define FLUSH_NS 100000000ULL	/* length of a sum within the budget; short, so that windows cut few of them */
 #define FILTER_SIZE 16384
 #define MAX_FOLLOWED 16384
 #define MAX_THREADS 16384
@@ -20,16 +19,16 @@
 
 #define SHORT_REASONS 4
 
-/* What is not sent one by one of the waits for one reason. */
+/* The sum of waits for one reason that were not sent one by one. */
 struct short_sum {
-	__u32 what;  /* ret of its event; 0 in the last one: all for which there was no room */
+	__u32 what;  /* ret of its event; 0 in the last one: all reasons that found no room */
 	__u32 count; /* 0: not in use */
 	__u64 file;  /* args[3] of its event */
 	__u64 blocked;
 	__u64 runnable;
 };
 
-/* A thread of a followed process. What every switch touches comes first, in one cache line. */
+/* A thread of a followed process. The fields used at every switch come first, in one cache line. */
 struct thread_state {
 	__u64 out;	/* ns when it left its CPU; 0: it is on one */
 	__u64 in;	/* ns since when it is on a CPU, where out is 0 */
@@ -42,17 +41,17 @@ struct thread_state {
 	__u16 cpu;	/* that it left, or runs on */
 	__u8 flags;	/* enum offcpu_flags */
 	__u8 woken_flags;
-	__u8 passed;	/* the thread was switched before publish */
+	__u8 switched;	/* the thread was switched before publish */
 	__u8 pad;
-	__u64 short_from; /* ns; the sum of intervals that were not sent begins here */
-	__u64 switches;	  /* times that it left its CPU so far */
+	__u64 short_from; /* ns, start of the sum of intervals that were not sent */
+	__u64 switches;	  /* times that it left its CPU */
 	__u32 short_count; /* intervals in the sum */
-	__u32 busy;	   /* the thread left its CPU so often in the last slice that its short waits are summed */
-	__u32 slice;	   /* the low part of the number of the present slice, */
-	__u32 in_slice;	   /* in which it left its CPU so often */
-	__u64 arrivals; /* sched_info.pcount when it left; on a CPU, from before it took that */
+	__u32 busy;	   /* it left its CPU so often in the last slice that its short waits are summed */
+	__u32 slice;	   /* low part of the number of the current slice */
+	__u32 in_slice;	   /* times that it left its CPU in it */
+	__u64 arrivals; /* sched_info.pcount when it left; on a CPU, the value before it took that CPU */
 	__u64 waited;	/* sched_info.run_delay when it left */
-	__u64 pad3[2]; /* neighbours run on other CPUs: none shares a cache line */
+	__u64 pad3[2]; /* no two threads share a cache line */
 	struct short_sum sums[SHORT_REASONS];
 };
 
@@ -60,15 +59,15 @@ struct thread_state {
 enum switch_count {
 	SWITCH_SUMMED = 0,  /* intervals that went into sums */
 	SWITCH_NO_ROOM = 1, /* times that a thread found no room in threads */
-	SWITCH_MISSED = 2, /* times that a thread was woken, or took a CPU, unseen */
+	SWITCH_MISSED = 2, /* missed wake-ups and switches to a CPU */
 	SWITCH_LEFT = 3,   /* times that a followed thread left its CPU */
 	SWITCH_COUNTS = 4,
 };
 
 /*
- * The states of threads, by tid modulo MAX_THREADS: an array costs no helper's call. The kernel
- * aligns an array's values to a page only if it can be mapped; else each lies in a line more.
- * Where another thread has the place, the state is in overflow, by tid.
+ * Thread states by tid modulo MAX_THREADS: an array lookup needs no helper call. The map is mmapable
+ * because the kernel aligns only those to a page; otherwise each state would touch one more cache
+ * line. Where another thread has the place, the state is in overflow, by tid.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -78,7 +77,7 @@ struct {
 	__type(value, struct thread_state);
 } threads SEC(".maps");
 
-/* Which thread has a place in threads. Who adds it first has it. */
+/* The thread that has a place in threads: the first to add itself. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_THREADS);
@@ -95,7 +94,7 @@ struct {
 
 /* A process whose threads are followed. */
 struct followed_process {
-	__u64 ticks;	/* its start time, so that a pid that is used again is not followed */
+	__u64 ticks;	/* its start time, so that a reused pid is not followed */
 	__u64 switches; /* of its threads that have ended */
 };
 
@@ -106,8 +105,8 @@ struct {
 	__type(value, struct followed_process);
 } followed SEC(".maps");
 
-/* Not 0 where some followed process has a tgid with these low bits: the first look,
- * which nearly all threads of the machine do not pass. */
+/* Not 0 where some followed process has a tgid with these low bits: the first check,
+ * which rejects nearly all threads of the machine. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, FILTER_SIZE);
@@ -127,17 +126,17 @@ struct {
 /* Set before loading; the verifier drops what they rule out. */
 const volatile bool has_state_argument; /* sched_switch passes the state that was left with: 5.18 on */
 const volatile __u64 slice_budget;	/* intervals of all threads sent one by one per slice */
-const volatile __u64 slice_share;	/* of these a CPU takes so many at once */
+const volatile __u64 slice_share;	/* number of these that a CPU takes at once */
 const volatile __u64 fd_calls[8];	/* by system call number: the first argument is a file descriptor */
 
-/* What every CPU reads at each switch, and hardly any ever writes, is in a cache line of its own. */
+/* Data that every CPU reads at each switch and that is rarely written has its own cache line. */
 #define OWN_LINE __attribute__((aligned(128)))
 
-/* The level of detail. It changes while the programs run, and then all states may be of another one. */
+/* The level of detail. It changes while the programs run. */
 struct {
 	__u64 short_ns;	 /* waits shorter than that are summed, */
 	__u64 busy_from; /* of threads that leave their CPU more often than that in a slice */
-	__u64 no_wakers; /* not 0: nobody looks who wakes threads */
+	__u64 no_wakers; /* not 0: wake-ups are not recorded */
 } detail OWN_LINE;
 
 __u64 overflowed OWN_LINE; /* not 0 from the first thread in overflow on */
@@ -149,7 +148,7 @@ const enum switch_count *export_count __attribute__((unused));
 const enum offcpu_flags *export_flags __attribute__((unused));
 const enum offcpu_mark *export_mark __attribute__((unused));
 
-/* Whether the process may be followed. */
+/* Reports whether the process may be followed. */
 static __always_inline bool passes(__u32 tgid)
 {
 	__u32 i = tgid % FILTER_SIZE;
@@ -171,14 +170,14 @@ static __always_inline __u64 identity(struct task_struct___sched *task)
 	return (__u32)task->pid | (__u64)task->tgid << 32;
 }
 
-static __noinline struct thread_state *elsewhere(__u32 tid)
+static __noinline struct thread_state *overflow_state(__u32 tid)
 {
 	struct thread_state *t = bpf_map_lookup_elem(&overflow, &tid);
 
 	return t && t->tid == tid ? t : NULL;
 }
 
-/* The state of a thread by its tid; NULL: it has none. */
+/* Returns the state of a thread by its tid, or NULL. */
 static __always_inline struct thread_state *state_of(__u32 tid)
 {
 	__u32 place = tid % MAX_THREADS;
@@ -186,7 +185,7 @@ static __always_inline struct thread_state *state_of(__u32 tid)
 
 	if (t && t->tid == tid)
 		return t;
-	return overflowed ? elsewhere(tid) : NULL;
+	return overflowed ? overflow_state(tid) : NULL;
 }
 
 static __always_inline struct thread_state *thread_of(struct task_struct___sched *task)
@@ -199,7 +198,7 @@ static __always_inline void clear(struct thread_state *t)
 	t->out = t->in = t->woken = t->who = 0;
 	t->args[0] = t->args[1] = 0;
 	t->func = t->cpu = 0;
-	t->flags = t->woken_flags = t->passed = 0;
+	t->flags = t->woken_flags = t->switched = 0;
 	t->short_from = t->switches = 0;
 	t->short_count = t->busy = t->slice = t->in_slice = 0;
 	for (int i = 0; i < SHORT_REASONS; i++)
@@ -207,7 +206,7 @@ static __always_inline void clear(struct thread_state *t)
 	t->arrivals = t->waited = 0;
 }
 
-/* Notes how often the thread was put on a CPU so far, and how long it waited for one. */
+/* Copies how often the thread was put on a CPU, and how long it waited for one. */
 static __always_inline void note_account(struct task_struct___sched *task, struct thread_state *t)
 {
 	if (!has_account())
@@ -216,11 +215,11 @@ static __always_inline void note_account(struct task_struct___sched *task, struc
 	t->waited = task->sched_info.run_delay;
 }
 
-static const struct thread_state nothing;
+static const struct thread_state empty_state;
 
 /*
- * A state for a thread that has none, all zeros. Nobody finds it before publish. NULL
- * where somebody else adds the thread just now, or where there is no room.
+ * Returns a zeroed state for a thread that has none. It is not visible before publish.
+ * NULL where another CPU is adding the thread, or where there is no room.
  */
 static __noinline struct thread_state *claim(struct task_struct___sched *task)
 {
@@ -234,10 +233,10 @@ static __noinline struct thread_state *claim(struct task_struct___sched *task)
 		owner = bpf_map_lookup_elem(&owners, &place);
 		if (owner && *owner == tid) {
 			if (t && !t->tid)
-				t->passed = 1; /* whoever adds it looks */
+				t->switched = 1; /* the CPU that adds it takes another snapshot */
 			return NULL;
 		}
-		err = bpf_map_update_elem(&overflow, &tid, &nothing, BPF_NOEXIST);
+		err = bpf_map_update_elem(&overflow, &tid, &empty_state, BPF_NOEXIST);
 		if (err) {
 			if (err != -EEXIST)
 				count(&sched_counts, SWITCH_NO_ROOM);
@@ -253,7 +252,7 @@ static __noinline struct thread_state *claim(struct task_struct___sched *task)
 	return t;
 }
 
-/* From here on others find the state. */
+/* Makes the state visible. */
 static __always_inline void publish(struct task_struct___sched *task, struct thread_state *t)
 {
 	barrier();
@@ -274,8 +273,8 @@ static __noinline void release(__u32 tid)
 	}
 }
 
-/* An event of a task, for the caller to give it dur and args and submit it: on no stack. Its event is NULL where there
- * is no room. */
+/* Reserves an event of a task, in place, so that no stack is needed; submit sets dur and args. Its event is NULL where
+ * there is no room. */
 static __always_inline struct room event_of(
     struct task_struct___sched *task, bool alone, __u16 func, __u8 flags, __s32 ret, __u64 ts)
 {
@@ -302,7 +301,7 @@ static __always_inline void put_mark(struct task_struct___sched *task, bool alon
 		submit(room, 0, 0, 0, 0, 0);
 }
 
-/* Sends the sums of what was not sent one by one, up to the time given. */
+/* Sends the sums of the intervals that were not sent one by one. */
 static __noinline void flush_sums(struct task_struct___sched *task, struct thread_state *t, __u64 until)
 {
 	struct room room;
@@ -363,27 +362,28 @@ static __noinline void sum(struct task_struct___sched *task, struct thread_state
 	t->short_count++;
 	add(t, what, on_file ? t->args[1] : 0, blocked, now - t->out - blocked);
 	count(&sched_counts, SWITCH_SUMMED);
-	/* With thousands of threads the sums are many as well: then they grow longer. */
+	/* With thousands of threads there are many sums as well: beyond the budget they become longer. */
 	if (now - t->short_from > FLUSH_NS && slice.sums < slice_budget) {
 		__sync_fetch_and_add(&slice.sums, 1);
 		flush(task, t, now);
 	}
 }
 
-/* A thread takes a CPU. */
+/* Handles a thread that takes a CPU. */
 static __always_inline void enter(struct task_struct___sched *task, struct thread_state *t, __u64 now)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	__u64 dur = now - t->out, blocked = 0;
 	struct room room;
 
-	if (t->woken) /* the wake-up may be a little earlier than the switch that it undoes */
+	if (t->woken) /* the wake-up may slightly precede the switch */
 		blocked = t->woken > t->out ? t->woken - t->out : 1;
 	if (!(t->flags & OFFCPU_MARK) && ((dur < detail.short_ns && t->busy) || !affordable(now, dur))) {
 		sum(task, t, now, t->flags & OFFCPU_PREEMPTED ? 0 : t->woken ? blocked : dur);
 	} else {
 		flush(task, t, t->out);
-		room = event_of(task, true, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | cpu << 16, t->out);
+		room = event_of(task, true, t->func, t->flags | t->woken_flags | EVENT_TIMED, t->cpu | cpu << 16,
+				t->out);
 		if (room.event)
 			submit(room, dur, blocked, t->who, t->args[0], t->args[1]);
 	}

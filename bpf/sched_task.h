@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What the programs of sched.bpf.c read of a task: where it is, in which system call,
- * with which file, and whether an interrupt has taken its CPU.
+ * What the programs of sched.bpf.c read of a task: its CPU, its system call and file, and
+ * whether it was interrupted.
  */
 #ifndef INFERSCOPE_SCHED_TASK_H
 #define INFERSCOPE_SCHED_TASK_H
@@ -17,13 +17,13 @@
 #define PF_KTHREAD 0x00200000
 #define THREAD_SIZE 16384 /* of x86-64, without KASAN */
 
-/* include/linux/preempt.h: NMI and hard interrupt counts, and the bit that says
- * that a soft interrupt is being served (and not only disabled). */
+/* include/linux/preempt.h: NMI and hard interrupt counts, and the bit that is set while
+ * a soft interrupt is being served (not only disabled). */
 #define IN_INTERRUPT 0x00ff0100
 
 #define NS_PER_TICK 10000000ULL /* of USER_HZ, see process.bpf.c */
 
-/* Of the kernel's structures only what is read; "___sched" makes them flavours for CO-RE. */
+/* Only the fields that are read; "___sched" makes them CO-RE flavours. */
 struct inode___sched {
 	unsigned short i_mode;
 	unsigned long i_ino;
@@ -58,8 +58,8 @@ struct sched_entity___sched {
 	unsigned char sched_delayed; /* 6.12 on */
 } __attribute__((preserve_access_index));
 
-/* The kernel's own account of a thread's waits for a CPU (CONFIG_SCHED_INFO, which
- * taskstats and schedstats select); its times are of the run queue's clock. */
+/* The kernel's statistics of a thread's waits for a CPU (CONFIG_SCHED_INFO, selected by
+ * taskstats and schedstats); its times are of the run queue's clock. */
 struct sched_info___sched {
 	unsigned long pcount;		 /* times that the thread was put on a CPU */
 	unsigned long long run_delay;	 /* ns for which it waited for one; added to when it is put on one */
@@ -98,14 +98,14 @@ static __always_inline bool has_account(void)
 }
 
 /*
- * Where the verifier does not follow a pointer, this reads through it without a call of
- * a helper, each of which costs as much as ten loads. Linux 6.2 on; the type says what is read.
+ * Reads through a pointer that the verifier does not track, without a helper call, which costs
+ * as much as ten loads. Linux 6.2 on.
  */
 extern void *bpf_rdonly_cast(const void *obj, __u32 type) __ksym __weak;
 #define AS(type, at) ((type *)bpf_rdonly_cast((const void *)(at), bpf_core_type_id_kernel(type)))
 const volatile bool has_cast; /* set before loading */
 
-/* Any type that begins with a pointer, to read one. */
+/* Any kernel type that begins with a pointer, used to read one. */
 struct list_head {
 	struct list_head *next, *prev;
 };
@@ -115,7 +115,7 @@ static __always_inline __u64 inode_word(__u64 number, __u16 mode)
 	return (number & 0xffffffffffffULL) | (__u64)(mode >> 12) << 48;
 }
 
-/* Inode and type of the file behind a descriptor of the task, as args[3] has them; 0: not known. */
+/* Returns inode and type of the file behind a descriptor of the task, as in args[3]; 0: not known. */
 static __always_inline __u64 file_of(struct task_struct___sched *task, __u64 fd)
 {
 	struct fdtable___sched *table;
@@ -129,7 +129,7 @@ static __always_inline __u64 file_of(struct task_struct___sched *task, __u64 fd)
 	if (!table || fd >= table->max_fds)
 		return 0;
 	slot = (__u64)table->fd + (__u32)fd * sizeof(void *);
-	if (has_cast) { /* what is no pointer reads as 0 */
+	if (has_cast) { /* an invalid pointer reads as 0 */
 		file = AS(struct file___sched, AS(struct list_head, slot)->next);
 		inode = file->f_inode;
 		return inode_word(inode->i_ino, inode->i_mode);
@@ -155,14 +155,14 @@ struct pt_regs___sched {
 #define CALL_NUMBER(regs) ((__s64)(regs)->syscallno)
 #define CALL_ARG0(regs) ((regs)->orig_x0)
 #define CALL_ARG1(regs) ((regs)->regs[1])
-/* No typedef: the kernel has no type of such a name to find fields in. */
+/* A macro, not a typedef: CO-RE looks up the name in the kernel's types. */
 #define REGISTERS struct pt_regs___sched
 #endif
 
 /*
- * The call that a task is in, as Event.Func has it; -1: none. A call of a 32-bit program, or one that a 64-bit program
- * makes as they do (int $0x80), has a number of another table: TS_COMPAT of arch/x86/include/asm/thread_info.h,
- * PSR_MODE32_BIT of arch/arm64/include/uapi/asm/ptrace.h.
+ * Returns the system call that a task is in, as in Event.Func; -1: none. Calls of 32-bit programs, and int $0x80 in
+ * 64-bit ones, use another table of numbers: TS_COMPAT of arch/x86/include/asm/thread_info.h, PSR_MODE32_BIT of
+ * arch/arm64/include/uapi/asm/ptrace.h.
  */
 static __always_inline __s64 call_of(struct task_struct___sched *task, REGISTERS *regs)
 {
@@ -176,16 +176,16 @@ static __always_inline __s64 call_of(struct task_struct___sched *task, REGISTERS
 	return compat && nr >= 0 && nr < OFFCPU_COMPAT ? nr | OFFCPU_COMPAT : nr;
 }
 
-/* The CPU that a task is on, or was on last. */
+/* Returns the CPU that a task is on, or was on last. */
 static __always_inline __u16 cpu_of(struct task_struct___sched *task)
 {
 	return bpf_core_field_exists(task->thread_info.cpu) ? task->thread_info.cpu : task->cpu;
 }
 
-/* From the beginning of a thread's stack to its registers, in bytes: the same for all threads. 0: not known yet. */
+/* Offset of the saved registers in a thread's stack, the same for all threads. 0: not known yet. */
 __u64 regs_offset __attribute__((aligned(128)));
 
-/* The registers with which the task entered the kernel. */
+/* Returns the registers with which the task entered the kernel. */
 static __always_inline REGISTERS *regs_of(struct task_struct___sched *task)
 {
 	REGISTERS *regs;
@@ -193,7 +193,7 @@ static __always_inline REGISTERS *regs_of(struct task_struct___sched *task)
 	if (has_cast && regs_offset)
 		return AS(REGISTERS, (__u64)task->stack + regs_offset);
 	regs = (void *)bpf_task_pt_regs((void *)task);
-	if (has_cast) { /* in 6.12 the verifier lets nobody compute with this pointer; what a helper reads is a number */
+	if (has_cast) { /* 6.12 allows no arithmetic on this pointer; reading it through a helper gives a number */
 		void *volatile at = regs;
 		__u64 number;
 
@@ -204,12 +204,12 @@ static __always_inline REGISTERS *regs_of(struct task_struct___sched *task)
 }
 
 /*
- * Whether the program runs in an interrupt, hard or soft. arm64 counts them in the
- * task. x86 counts them in a per-CPU variable whose address kernels do not always
- * give away, but interrupts have stacks of their own there, unless they came while
- * user code ran: then the task is in the kernel without a system call. (So is a
- * task in a page fault, which hardly ever wakes anybody.) The context of a program
- * lies on the stack that it runs on; as a number the verifier lets it out of memory only.
+ * Reports whether the program runs in a hard or soft interrupt. arm64 counts them in the
+ * task. x86 counts them in a per-CPU variable whose address is not always available, but
+ * its interrupts have their own stacks, except those that arrive in user code: then the
+ * task is in the kernel without a system call. (So is a task in a page fault, which rarely
+ * wakes another.) The context of a program is on the stack that it runs on; the verifier
+ * allows its address as a number only after a round trip through memory.
  */
 static __always_inline bool in_interrupt(void *ctx, struct task_struct___sched *current, __u64 *scratch)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What sched.bpf.c was not run for. There are kernels that run no program, and count none
- * as missed, while certain threads are the current one (docs/limitations.md): then a
- * thread of the target that such a thread wakes, or leaves its CPU to, is seen only when
- * it leaves that CPU again. When it was woken and put on the CPU stands in the kernel's own
- * account of it (struct sched_info), in the time of the run queue's clock.
+ * Reconstructs switches for which sched.bpf.c did not run. Some kernels run no programs while
+ * certain threads are current, and do not count that as a miss (docs/limitations.md). A thread
+ * of the target that such a thread wakes, or leaves its CPU to, is seen only when it leaves the
+ * CPU again. The times of its wake-up and switch are in struct sched_info, in the time of the
+ * run queue's clock.
  */
 #ifndef INFERSCOPE_SCHED_UNSEEN_H
 #define INFERSCOPE_SCHED_UNSEEN_H
@@ -12,16 +12,15 @@
 #include "sched_state.h"
 
 /*
- * CLOCK_MONOTONIC less the run queue's clock, in ns. Learned from threads that were seen to
- * take a CPU, the first of them anybody's: the kernel reads its clock just before, so that each says a little too much,
- * or a lot where a virtual machine stands still in between, and the least is right. The clocks drift apart by some
- * 10 ppm at most: up it goes slowly.
+ * CLOCK_MONOTONIC minus the run queue's clock, in ns, measured at observed switches to a CPU. The kernel reads its
+ * clock just before, so each measurement is slightly too large, or much too large where a virtual machine pauses in
+ * between: the smallest is right. The clocks drift apart by about 10 ppm at most, so the value is raised slowly.
  */
 __u64 clock_offset OWN_LINE;
-__u64 clock_samples; /* that were taken, at most CLOCK_SAMPLES */
+__u64 clock_samples; /* measurements, counted up to CLOCK_SAMPLES */
 
 #define CLOCK_SAMPLES 16
-#define CLOCK_SLACK 16384 /* ns within which nothing is written, for all CPUs read it */
+#define CLOCK_SLACK 16384 /* ns; smaller increases are not written, because all CPUs read the value */
 
 static __always_inline void set_clock(__u64 offset)
 {
@@ -38,14 +37,14 @@ static __always_inline void set_clock(__u64 offset)
 	}
 }
 
-/* A thread leaves a CPU that it was seen to take at t->in. */
+/* Measures the clock at the end of a stay on a CPU that was seen to begin, at t->in. */
 static __always_inline void learn_clock(struct task_struct___sched *task, struct thread_state *t)
 {
 	if (has_account() && task->sched_info.pcount == t->arrivals + 1)
 		set_clock(t->in - task->sched_info.last_arrival);
 }
 
-/* Who was seen to take this CPU last, whoever that is, until there are enough samples of the clock. */
+/* The thread, of any process, last seen to take this CPU; kept until there are enough measurements of the clock. */
 struct taken {
 	__u64 in;	/* ns */
 	__u64 arrivals; /* sched_info.pcount before it */
@@ -60,8 +59,8 @@ struct {
 } takers SEC(".maps");
 
 /*
- * Any two switches in a row on a CPU tell the clock. Waiting for the target's would not do: a thread
- * that runs when it begins to be followed, and is woken unseen after its first sleep, has none.
+ * Measures the clock from any two consecutive switches on a CPU. Waiting for those of the target is not
+ * enough: a thread whose first observed event is a missed wake-up would need the clock already.
  */
 static __noinline void learn_first(struct task_struct___sched *prev, struct task_struct___sched *next)
 {
@@ -82,19 +81,19 @@ static __always_inline __u64 between(__u64 low, __u64 at, __u64 high)
 	return at < low ? low : at > high ? high : at;
 }
 
-/* A time of the run queue's clock in CLOCK_MONOTONIC. */
+/* Converts a time of the run queue's clock to CLOCK_MONOTONIC. */
 static __always_inline __u64 monotonic(__u64 at)
 {
 	return at + clock_offset;
 }
 
-/* Whether the thread is woken by somebody, of whom all that matters is when. */
+/* Reports whether the end of the thread's sleep has not been seen yet. */
 static __always_inline bool awaits_waker(struct thread_state *t)
 {
 	return !t->woken && !(t->flags & (OFFCPU_PREEMPTED | OFFCPU_MARK));
 }
 
-/* A thread takes a CPU, and was not seen to be woken. */
+/* Handles a thread that takes a CPU after a missed wake-up. */
 static __noinline void woken_unseen(struct task_struct___sched *task, struct thread_state *t, __u64 now)
 {
 	if (!detail.no_wakers)
@@ -104,8 +103,8 @@ static __noinline void woken_unseen(struct task_struct___sched *task, struct thr
 }
 
 /*
- * A thread leaves its CPU that was not seen to take it. Where the kernel keeps no account,
- * it counts as running from the wake-up on, or all the time if that was not seen either.
+ * Handles a thread that leaves a CPU after a missed switch to it. Without sched_info it counts
+ * as running from the wake-up on, or for the whole time if that was missed as well.
  */
 static __noinline void unseen(struct task_struct___sched *task, struct thread_state *t, __u64 now)
 {
@@ -126,10 +125,10 @@ static __noinline void unseen(struct task_struct___sched *task, struct thread_st
 	t->who = 0;
 }
 
-/* A thread that is off its CPU as far as anybody has seen, and is not. */
+/* A thread whose thread_state is out of date: it was woken, or took a CPU, without a program running. */
 struct unseen_thread {
 	__u64 out;   /* ns, as in its thread_state: when it left its CPU */
-	__u64 woken; /* ns when it was woken; 0: nothing is known beyond its thread_state */
+	__u64 woken; /* ns of the missed wake-up; 0: none was missed */
 	__u64 in;    /* ns since when it is on a CPU again; 0: it waits for one */
 	__u32 tid;
 	__u32 cpu; /* that it is on, or was on last */
@@ -138,10 +137,9 @@ struct unseen_thread {
 const struct unseen_thread *export_unseen __attribute__((unused));
 
 /*
- * Says what is known of a thread beyond its state. The thread may be switched meanwhile. One that
- * is seen to take its CPU has no t->out any more by the time that the kernel counts the
- * arrival, and one that is seen to be woken has t->woken by the time that it is queued:
- * so these are read last.
+ * Reports whether a thread's state is out of date, and fills u. The thread may be switched meanwhile:
+ * an observed switch clears t->out before the kernel counts the arrival, and an observed wake-up sets
+ * t->woken before the thread is queued, so these two are read last.
  */
 static __always_inline bool is_unseen(struct task_struct___sched *task, struct thread_state *t, struct unseen_thread *u)
 {

@@ -4,12 +4,11 @@
  * The structures are those of the public cuda.h and driver_types.h; their layouts
  * are the same in CUDA 11.8, 12.9 and 13.
  *
- * No function here may use more than 48 bytes of BPF stack, nor any other program
- * for uprobes. From 64 bytes on, kernels since 6.13 give a program a stack per CPU;
- * but a program at a uprobe may be preempted by another thread that runs it on the
- * same CPU, which then writes over it (seen on 7.2: arguments of one thread in the
- * events of another). So everything is laid out where it ends up, in a record of
- * the ring or in storage of the thread.
+ * Neither these functions nor any other uprobe program may use more than 48 bytes of
+ * BPF stack. From 64 bytes on, kernels since 6.13 use one stack per CPU; a uprobe
+ * program that is preempted by another thread running it on the same CPU then has its
+ * stack overwritten (seen on 7.2: arguments of one thread in events of another). So
+ * everything is written in place, in a ring record or in task storage.
  */
 #ifndef INFERSCOPE_SHAPES_H
 #define INFERSCOPE_SHAPES_H
@@ -18,8 +17,8 @@
 #include "event.h"
 
 /*
- * The place: the event or the frame. Both end in args; what comes before is filled
- * later, so that all of it is scratch until then.
+ * The destination, an event or a frame. Both end in args; the rest is filled later and
+ * is scratch space until then.
  */
 struct place {
 	union {
@@ -141,7 +140,7 @@ static __always_inline __u8 lay_launch(struct pt_regs *ctx, struct place *p)
 	return flags;
 }
 
-/* A dim3 by value takes two registers: x and y in the first, z in the second. */
+/* A dim3 passed by value takes two registers: x and y in the first, z in the second. */
 static __always_inline __u8 lay_rt_launch(struct pt_regs *ctx, struct place *p)
 {
 	__u64 *tail = p->scratch; /* shared memory, stream: the seventh and eighth */
@@ -208,7 +207,7 @@ static __noinline __u8 lay_nccl(struct place *p, __u64 extra)
 	return EVENT_NCCL;
 }
 
-/* The address of a copy's side; an array is its handle. */
+/* Returns the address of one side of a copy; for an array, its handle. */
 static __always_inline __u64 side_address(const struct copy_side *s)
 {
 	if (s->type == MEMORY_HOST)
@@ -216,7 +215,7 @@ static __always_inline __u64 side_address(const struct copy_side *s)
 	return s->type == MEMORY_ARRAY ? s->array : s->device;
 }
 
-/* Where a descriptor has its parts, in bytes, and how many numbers its size has. */
+/* Byte offsets of the parts of a copy descriptor, and the number of its dimensions. */
 struct copy_layout {
 	__u16 src, dst, size, dimensions;
 };
@@ -226,8 +225,8 @@ struct copy_layout {
 			       __builtin_offsetof(type, size), sizeof(((type *)0)->size) / 8 })
 
 /*
- * A descriptor is larger than the place: its parts are read one after the other.
- * Not inlined, so that what it keeps on the stack does not add to the hot path's.
+ * A descriptor is larger than the place, so its parts are read one after another. Not
+ * inlined: its variables would add to the stack of the hot path.
  */
 static __noinline __u8 lay_copy(struct place *p, __u64 at, __u64 stream, struct copy_layout d)
 {
@@ -261,14 +260,14 @@ fault:
 	return EVENT_FAULT;
 }
 
-/* What selector sel selects of the registers; 0 for none and for those on the stack. */
+/* Returns the register parameter that sel selects; 0 for none and for parameters on the stack. */
 static __always_inline __u64 selected(const __u64 *regs, __u32 sel)
 {
 	return sel && sel <= PARAM_REGS ? regs[(sel - 1) & 7] : 0;
 }
 
-/* Whether one of the cookie's five selectors is 7 or more: a digit is so if its bits
- * below the highest are all set, or its highest is. */
+/* Reports whether one of the cookie's five selectors is 7 or more: its highest bit is
+ * set, or all lower ones are. */
 static __always_inline bool selects_high(__u64 cookie)
 {
 	__u64 sels = cookie >> 16 & 0xfffff;
@@ -310,7 +309,7 @@ static __always_inline __u8 lay_params(struct pt_regs *ctx, __u64 cookie, struct
 
 static __always_inline __u8 lay(struct pt_regs *ctx, __u64 cookie, struct place *p, __u32 *aux)
 {
-	/* A copy has a stream where it is asynchronous: the fourth selector says so. */
+	/* The fourth selector is set for asynchronous copies, which have a stream. */
 	__u64 stream = COOKIE_SEL(cookie, 3) ? PARAM2(ctx) : 0;
 	__u8 flags;
 

@@ -117,11 +117,11 @@ func (s *Source) runsOf(pid uint32) overhead.Runs {
 	if s.library.Load().unwinder != nil {
 		each += unwindNS
 	}
-	samples, passed := v.Took+v.Taken*each, v.Passed*passNS
-	r := overhead.Runs{Count: v.Taken + v.Passed, NS: samples + passed}
+	samples, skipped := v.Took+v.Taken*each, v.Skipped*passNS
+	r := overhead.Runs{Count: v.Taken + v.Skipped, NS: samples + skipped}
 	if s.level < len(divisors) {
 		for _, by := range divisors {
-			r.At = append(r.At, samples*uint64(divisors[s.level])/uint64(by)+passed)
+			r.At = append(r.At, samples*uint64(divisors[s.level])/uint64(by)+skipped)
 		}
 		r.At = append(r.At, 0)
 	}

@@ -22,7 +22,7 @@ var levels = []overhead.Level{
 }
 
 // What recording one transfer costs its thread, in ns, one on a socket that is not followed, and one on a socket that
-// is passed over because it has read what is no request: run_time_ns / run_cnt of the programs
+// is muted (bpf/request_state.h): run_time_ns / run_cnt of the programs
 // (kernel.bpf_stats_enabled) at the tracepoints of sockets under a server of 16 streams, and a tenth for the way in and
 // out. A call of OpenSSL costs what a pair of probes does, and much more where the kernel steps over the instruction
 // that is probed.
@@ -33,7 +33,7 @@ var levels = []overhead.Level{
 const (
 	transferNS   = 1100
 	lookNS       = 250
-	strangeNS    = 140
+	mutedNS      = 140
 	syscallNS    = 300
 	tlsCallNS    = 900
 	tlsSteppedNS = 16_000
@@ -84,8 +84,8 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 		return out
 	}
 	add := func(p bpf.RequestRequestProcess) {
-		out.Count += p.Transfers + p.Looks + p.Strange + p.Syscalls + p.Calls
-		out.NS += p.Transfers*transferNS + p.Looks*lookNS + p.Strange*strangeNS + p.Syscalls*syscallNS
+		out.Count += p.Transfers + p.Looks + p.Muted + p.Syscalls + p.Calls
+		out.NS += p.Transfers*transferNS + p.Looks*lookNS + p.Muted*mutedNS + p.Syscalls*syscallNS
 	}
 	if pid == 0 {
 		add(s.spent)

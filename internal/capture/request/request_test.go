@@ -425,9 +425,9 @@ func TestLongUpload(t *testing.T) {
 		}
 	}
 	answered()
-	// Passed over, a transfer costs the target half of what a look does.
+	// On a muted socket a transfer costs the target half of an inspected one.
 	if r := runs(); r.Count < 100 || r.NS > r.Count*225 {
-		t.Errorf("%d transfers cost %d ns: none was passed over", r.Count, r.NS)
+		t.Errorf("%d transfers cost %d ns: none was on a muted socket", r.Count, r.NS)
 	}
 	for end := time.Now().Add(20 * time.Second); len(s.source.Requests(0, 1<<62)) == 0; s.drain() {
 		if time.Now().After(end) {

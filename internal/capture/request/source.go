@@ -102,7 +102,7 @@ func (s *Source) Forget(p *proc.Process) {
 		gone, _ := s.programs.forget(p.PID) // at worst a program stays linked, which records nothing
 		s.spent.Transfers, s.spent.Looks = s.spent.Transfers+gone.Transfers, s.spent.Looks+gone.Looks
 		s.spent.Calls += gone.Calls
-		s.spent.Strange += gone.Strange
+		s.spent.Muted += gone.Muted
 		s.spent.Syscalls += gone.Syscalls
 		if known != nil {
 			s.spentTLS += gone.Calls * known.tlsCall()

@@ -156,7 +156,7 @@ func (g *Gate) Arm(signal unix.Signal, but Who, each bool) error {
 	}
 	c := bpf.GateGateControl{Armed: 1, Signal: uint32(signal), Launcher: but.Launcher, Agent: but.Agent}
 	if each {
-		c.Each = 1
+		c.EveryCall = 1
 	}
 	return g.set(c)
 }
