@@ -82,7 +82,7 @@ struct agent {
 	int have_cupti, have_cuda, ranges; /* ranges: NVTX reaches CUPTI in this process */
 	uint64_t retry;                    /* do not open a window before this, ns CLOCK_MONOTONIC */
 	size_t overhead_size; /* bytes of an overhead record of this CUPTI */
-	int devices_said;
+	int devices_written;
 	int dormant; /* kinds went off without a finalize: finalizing has conditions now, see graphs.c */
 	int slow;    /* the last subscription was long in coming: do not give it up for each window */
 	int slow_out; /* the last way out was long, and threads were held meanwhile */
@@ -179,7 +179,7 @@ void graphs_inherit(const struct graphs *);
 /* library_find finds libcuda and libcupti; ERROR_NONE, -1 where the process does not use CUDA (yet), or an enum
  * agent_error. */
 int library_find(void);
-void devices_say(void);
+void devices_write(void);
 
 /* window.c */
 int window_subscribe(void); /* 0, or why not: CUptiResult or enum agent_error; may wait for minutes */
@@ -198,7 +198,7 @@ int window_end(int last); /* last: threads may be held for longer, so that nothi
 int window_drop(int last); /* kinds and callbacks off here and now, and where that is safe unsubscribe: an enum
                             * agent_end; 0 where another is ending it */
 int window_flush(void); /* hands over what CUPTI holds, where all threads are outside; 0: they are not */
-void window_said(int how); /* the window's last word: AGENT_WINDOW */
+void window_written(int how); /* the window's last word: AGENT_WINDOW */
 
 /* gate.c: threads of the target's that are to stay outside of the driver for a moment are held by a handler of signals
  * that bpf/gate.bpf.c sends them there. */
@@ -248,7 +248,7 @@ int left_none(uint32_t but); /* no thread but this one has been in a callback si
 void left_all(uint32_t but); /* all but this one are proven to have left it */
 int left_alone(void);   /* all are proven to have left it. While no callback can begin */
 void left_tidy(void);   /* forgets those that have ended */
-void left_stay(void);   /* leaves word of them, and of kinds that went off without a finalize, to the next agent, whose
+void left_save(void);   /* leaves word of them, and of kinds that went off without a finalize, to the next agent, whose
                          * image may be another */
 void left_inherit(void);
 void left_forget(void); /* in a forked child: it has no other thread */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Driver calls by CUPTI's callbacks: a few ids only. One more callback is wanted at the end of a window:
- * at the exits of calls after which the host has waited for the GPU, the only place where CUPTI may go.
+ * Records driver calls through CUPTI callbacks, for a few ids only. At the end of a window further callbacks are on, at
+ * the exits of calls that have waited for the GPU: the only place where CUPTI can be finalized.
  */
 #include "agent.h"
 
@@ -20,12 +20,12 @@ enum shape {
 };
 #define ENDS 0x80 /* its exit may end a window */
 #define IDS 1024
-#define AGAIN (5 * MS) /* between two tries of the target's threads to end a window */
+#define END_RETRY_INTERVAL (5 * MS) /* between two tries of the target's threads to end a window */
 
 /*
- * CUpti_driver_api_trace_cbid; headers_test.go checks every one. The ids that end windows are those of
- * which it was measured that a finalize there is safe (names with Synchronize, cuMemcpyDtoH_v2) and
- * their variants with the default stream per thread; asynchronous copies are not among them.
+ * By CUpti_driver_api_trace_cbid; headers_test.go checks every id. ENDS marks the calls in which a finalize was
+ * measured to be safe (names with Synchronize, cuMemcpyDtoH_v2) and their variants with the per-thread default stream;
+ * asynchronous copies are not among them.
  */
 static const uint8_t wanted[IDS] = {
 	[307 /* cuLaunchKernel */] = LAUNCH,
@@ -132,20 +132,20 @@ static void pack(struct agent_slot *s, int shape, const void *params)
 	}
 }
 
-/* A system call for each launch would be most of what it costs. */
+/* Avoids a system call per launch, which would dominate the cost. */
 static uint32_t caller(void)
 {
 	return the.tids_agree == 2 ? libc_tid() : gettid();
 }
 
-/* Whether a call began after everything of the window that is open was on. */
+/* Reports whether a call began after the open window was fully on. */
 static int began_within(const struct callback_data *d)
 {
 	return load(&the.window.phase) != PHASE_CLOSED && *d->kept >= peek(&the.window.opened) && *d->kept <= now();
 }
 
-/* At the entry, so that none escapes that is under way when the callbacks go off; at the exit for those that were when
- * they went on. */
+/* Called at the entry, to catch calls in progress when the callbacks go off, and at the exit, for those in progress
+ * when they went on. */
 static void note_graph(const struct callback_data *d)
 {
 	const uint64_t *p = d->params;
@@ -153,7 +153,7 @@ static void note_graph(const struct callback_data *d)
 	graph_seen(p ? p[0] : 0, caller(), d->site != SITE_ENTER && began_within(d));
 }
 
-/* Threads that make calls are in each other's way where CUPTI wants all of them out of the driver. */
+/* Records whether several threads make calls: they delay the moment when all are out of the driver. */
 static void note_caller(uint32_t tid)
 {
 	uint32_t first = peek(&the.window.caller);
@@ -164,14 +164,14 @@ static void note_caller(uint32_t tid)
 		store(&the.window.several, 1);
 }
 
-/* Whether the window may end in the synchronizing call whose exit this is. Where the agent's own thread ends it, in no
- * other's, and however that call went: it is made for this moment alone. */
+/* Reports whether the window may end at the exit of this synchronizing call. In PHASE_OWN only the call of the agent's
+ * thread counts, whatever its result. */
 static int may_end(uint32_t phase, const struct callback_data *d)
 {
 	switch (phase) {
 	case PHASE_WANTED:
 		return d->result && !*d->result && gate_ready() && graphs_allow(caller()) &&
-		    now() - peek(&the.window.tried) > AGAIN;
+		    now() - peek(&the.window.tried) > END_RETRY_INTERVAL;
 	case PHASE_OWN: return caller() == the.tid;
 	}
 	return 0;
@@ -197,7 +197,7 @@ static void write_call(uint32_t id, int shape, const struct callback_data *d, ui
 		s.dur = end - began;
 		s.flags |= EVENT_TIMED;
 	}
-	/* The parameters of a call that failed may be anything: they are not followed. */
+	/* The parameters of a failed call may be invalid pointers: they are not followed. */
 	if (d->params && (shape != LAUNCH_EX || (d->result && !*d->result)))
 		pack(&s, shape, d->params);
 	note_caller(s.tid);

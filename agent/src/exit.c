@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target's own exit: what is recorded is handed over, and no thread of ours is inside CUPTI while the
- * libraries are torn down. Handlers run in reverse order, so the agent's is registered once more when CUPTI has
- * registered its own: it runs first.
+ * The exit of the target: delivers the records and makes sure that our thread is not inside CUPTI while the libraries
+ * are torn down. Exit handlers run in reverse order, so the agent's is registered again after CUPTI has registered its
+ * own, in order to run first.
  */
 #include "agent.h"
 
-#define PATIENCE SECOND /* for which an exit is held up at most, on a host that has no CPU for our thread: CUPTI goes
-                         * while it may still call it */
+#define MAX_EXIT_DELAY SECOND /* limit on a host without CPU time for our thread; CUPTI is torn down after it */
 
 static uint32_t leaving; /* the thread that is in exit(); 0: none */
 static uint32_t left;    /* futex: 1 when the agent's thread is done */
@@ -25,14 +24,14 @@ void exit_done(void)
 
 static void at_exit(void *unused)
 {
-	uint64_t until = now() + PATIENCE, t;
+	uint64_t until = now() + MAX_EXIT_DELAY, t;
 
 	(void)unused;
 	if (!load(&the.alive->running)) /* no agent, or a forked child */
 		return;
 	store(&leaving, gettid());
 	while (!load(&left) && (t = now()) < until) {
-		futex_wake(&the.ring->wake); /* each time: it may just be about to sleep */
+		futex_wake(&the.ring->wake); /* repeated: it may be about to sleep */
 		futex_wake(&the.window.phase);
 		futex_wait(&left, 0, POLL / 10);
 	}

@@ -19,8 +19,8 @@
 #define FIRST_HOLD (1 * MS) /* how long a thread is held in the first try; doubled in each of the next two, then
                              * constant */
 #define HANG_TIMEOUT (10 * SECOND) /* a finalize that takes longer hangs: the threads are released */
-#define MAX_HOLD (7 * MS)   /* how long a thread is held while others are still inside: HELD of outside.c, and some time
-                             * for an agent's thread that gets no CPU. CUPTI takes another 3 ms */
+#define MAX_HOLD (7 * MS)   /* how long a thread is held while others are still inside: MAX_HELD of outside.c, and a
+                             * margin for an agent's thread without a CPU. CUPTI takes another 3 ms */
 #define OPENINGS 64u        /* of the gates that are recorded: a thread without a CPU may sleep through some */
 #define THREADS 256u        /* that are distinguished at other calls; of more, some are held twice in a try */
 
@@ -32,8 +32,8 @@ __attribute__((naked)) static void restorer(void) { __asm__("movl $15, %eax\n\ts
 #define SA_RESTORER 0ul /* the vDSO has it */
 static void restorer(void) {}
 #endif
-/* What gate.shut is. Whoever is held opens a gate at which the agent's thread looks for too long: that thread may wait for
- * a CPU. While CUPTI is taken out nobody may. */
+/* What gate.shut is. Whoever is held opens a gate at which the agent's thread looks for too long: that thread may wait
+ * for a CPU. While CUPTI is taken out nobody may. */
 enum { OPEN = 0, LOOKING = 1, LEAVING = 2 };
 enum { SA_SIGINFO = 4, SA_ONSTACK = 0x08000000, SA_RESTART = 0x10000000, SI_KERNEL = 0x80, SI_TKILL = -6 };
 
@@ -53,7 +53,7 @@ static struct {
 		uint64_t at, kept;
 	} opened[OPENINGS];
 	uint32_t openings; /* so far */
-	uint32_t waiting;  /* futex: not 0 while the agent's thread waits for the driver's lock: the number of that wait */
+	uint32_t waiting;  /* futex: number of the agent thread's current wait for the driver's lock; 0: none */
 	uint32_t waits;    /* so far */
 	uint64_t since;    /* when the last of these began */
 	uint32_t signals;  /* that are handled, as in the ring */

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which threads launch graphs. A finalize while another thread launches one kills the process (measured: "unspecified
- * launch failure" in its first window, 6 of 6 programs, whichever kinds were on; libcuda 580, CUPTI 13.0), and nothing
- * can keep that thread from it. So once a thread has been seen to launch one, only that thread finalizes, in its own
- * call, also in windows in which it launches none; and nobody where there are several. A graph of its own that still
- * runs does no harm.
+ * Records which threads launch graphs. A finalize while another thread launches one kills the process (measured:
+ * "unspecified launch failure" in its first window, 6 of 6 programs, whichever kinds were on; libcuda 580, CUPTI 13.0).
+ * So once a thread has been seen to launch a graph, only that thread finalizes, in its own call, also in windows in
+ * which it launches none; with several such threads nothing finalizes. A graph of its own that still runs does no harm.
  *
- * Graphs that ran while kinds were on. Where the kinds then went off without a finalize, a graph that runs
- * on and a finalize kill the process; it was seen to live where the graph had run again with the kinds on.
- * So after such an end a finalize waits until every one of these graphs has.
+ * Also records the graphs that ran while kinds were on. If the kinds then go off without a finalize, a later finalize
+ * kills the process, unless the graphs have run again with the kinds on. So after such an end a finalize waits until
+ * every one of these graphs has.
  */
 #include "agent.h"
 
@@ -29,7 +28,7 @@ static void note_thread(uint32_t tid)
 		store(&graphs.several, 1);
 }
 
-/* Whether another thread than tid may launch a graph at any time. */
+/* Reports whether launcher is another live thread than tid. */
 static int another(uint32_t launcher, uint32_t tid)
 {
 	return launcher && launcher != tid && thread_lives(launcher);
@@ -95,6 +94,6 @@ void graphs_inherit(const struct graphs *from)
 {
 	uint32_t several = graphs.several;
 
-	memcpy(&graphs, from, sizeof(graphs)); /* what this image left before is in it, too */
+	memcpy(&graphs, from, sizeof(graphs)); /* includes what this image saved before */
 	graphs.several |= several;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tracks which threads may still be inside of CUPTI. After our callback returns, libcupti reads its list of subscribers
- * and, if that is not empty, continues from the node it came from (13.0). Unsubscribing and finalizing free that node
- * without waiting for threads in a callback, and subscribing does not wait either (measured: test/gpu/inside.c). So a
- * thread that loses its CPU between our return and that read follows freed memory if CUPTI is left and subscribed again
- * meanwhile: three programs on busy hosts crashed in this way. So nobody subscribes in this process before every thread
- * that was in one of our callbacks since the last subscription has provably left it. Elapsed time is no proof. Proof is
- * one of these:
+ * and, if that is not empty, continues from the node it came from (13.0). Unsubscribing and
+ * finalizing free that node without waiting for threads in a callback, and subscribing does not wait either (measured:
+ * test/gpu/inside.c). So a thread that loses its CPU between our return and that read follows freed memory if CUPTI is
+ * left and subscribed again meanwhile: three programs on busy hosts crashed in this way. So nobody subscribes in this
+ * process before every thread that was in one of our callbacks since the last subscription has provably left it.
+ * Elapsed time is no proof. Proof is one of these:
  *
  *   - the thread has ended, according to the kernel;
  *   - it sleeps in a system call (/proc/self/task/TID/syscall), and its stack pointer is above the frame that called
@@ -27,14 +27,14 @@ struct place {
 	uint32_t looks;  /* at which it was found asleep and out; of the agent's thread, since looked */
 	uint32_t exit;   /* that was at the exit of a call */
 	uint64_t at;     /* when its last callback began, ns */
-	uintptr_t frame; /* above everything that CUPTI's function that called us has on the stack */
+	uintptr_t frame; /* above the whole frame of the CUPTI function that called us */
 };
 
 static struct callers {
 	struct place place[PLACES];
 	uint32_t overflow; /* threads that have no place: for them nothing can be proven */
 } callers;
-static uint64_t looked[PLACES]; /* ns: the callback, or the end of all, that the looks of a place are about */
+static uint64_t looked[PLACES]; /* ns: the value of outside_since to which the looks of a place belong */
 static uint64_t off; /* since when no callback begins, ns: a thread may have been on its way to one before */
 
 void left_off(void)
@@ -76,7 +76,7 @@ void left_note(uint32_t tid, uint64_t t, const void *frame, const struct callbac
 		store(&callers.overflow, 1); /* another one was faster */
 }
 
-/* Whether the daemon's probes saw that thread outside after t. */
+/* Reports whether the daemon's probes saw that thread outside after t. */
 static int seen_outside(uint32_t tid, uint64_t t)
 {
 	for (uint32_t i = 0; i < AGENT_OUTS; i++) {
@@ -88,9 +88,9 @@ static int seen_outside(uint32_t tid, uint64_t t)
 	return 0;
 }
 
-/* From when on a thread that is seen outside of the driver has left its last callback, and none that was about to
- * begin. */
-static uint64_t from(const struct place *p)
+/* Returns the time after which a thread seen outside of the driver has left its last callback and cannot begin another.
+ * */
+static uint64_t outside_since(const struct place *p)
 {
 	uint64_t at = load(&p->at), o = load(&off);
 
@@ -99,7 +99,7 @@ static uint64_t from(const struct place *p)
 
 static int is_out(struct place *p, uint32_t tid)
 {
-	uint64_t since = from(p), *of = &looked[p - callers.place];
+	uint64_t since = outside_since(p), *of = &looked[p - callers.place];
 	struct sleeper s;
 
 	if (tid == the.tid || !thread_lives(tid) || seen_outside(tid, since))
@@ -161,7 +161,7 @@ int left_alone(void)
 			continue;
 		}
 		if (inside < AGENT_OUTS) {
-			store(&the.ring->inside[inside].at, from(p));
+			store(&the.ring->inside[inside].at, outside_since(p));
 			store(&the.ring->inside[inside].tid, tid);
 		}
 		inside++;
@@ -190,7 +190,7 @@ void left_forget(void)
 
 #define MARK "inferscope-inside"
 
-struct word {
+struct handover {
 	struct callers callers;
 	struct graphs graphs; /* that ran while kinds were on which went off without a finalize */
 	uint32_t dormant;     /* 1: kinds did */
@@ -202,9 +202,9 @@ struct word {
  * one would kill the process unless the graphs that ran before had been launched again. The mark is a mapping with a
  * unique name.
  */
-void left_stay(void)
+void left_save(void)
 {
-	struct word *word;
+	struct handover *handover;
 	long fd, at;
 
 	if (left_alone() && !the.dormant)
@@ -212,14 +212,14 @@ void left_stay(void)
 	fd = sys(SYS_memfd_create, MARK, MFD_CLOEXEC, 0);
 	if (fd < 0)
 		return; /* the next one of this image knows all the same */
-	if (!sys(SYS_ftruncate, fd, sizeof(*word), 0)) {
-		at = sys6(SYS_mmap, 0, sizeof(*word), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (!sys(SYS_ftruncate, fd, sizeof(*handover), 0)) {
+		at = sys6(SYS_mmap, 0, sizeof(*handover), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (at > 0 || at < -4095) {
-			word = (struct word *)at;
-			sys(SYS_madvise, word, sizeof(*word), MADV_DONTDUMP);
-			memcpy(&word->callers, &callers, sizeof(callers));
-			graphs_leave(&word->graphs);
-			word->dormant = (uint32_t)the.dormant;
+			handover = (struct handover *)at;
+			sys(SYS_madvise, handover, sizeof(*handover), MADV_DONTDUMP);
+			memcpy(&handover->callers, &callers, sizeof(callers));
+			graphs_leave(&handover->graphs);
+			handover->dormant = (uint32_t)the.dormant;
 		}
 	}
 	sys(SYS_close, fd, 0, 0);
@@ -227,8 +227,8 @@ void left_stay(void)
 
 static void inherit(uintptr_t at)
 {
-	const struct word *word = (const struct word *)at;
-	const struct place *theirs = word->callers.place;
+	const struct handover *handover = (const struct handover *)at;
+	const struct place *theirs = handover->callers.place;
 
 	for (uint32_t i = 0; i < PLACES; i++) {
 		struct place *p = theirs[i].tid ? place_of(theirs[i].tid) : NULL;
@@ -245,11 +245,11 @@ static void inherit(uintptr_t at)
 		p->looks = 0;
 		store(&p->tid, theirs[i].tid);
 	}
-	if (word->dormant) {
+	if (handover->dormant) {
 		the.dormant = 1;
-		graphs_inherit(&word->graphs);
+		graphs_inherit(&handover->graphs);
 	}
-	sys(SYS_munmap, word, sizeof(*word), 0);
+	sys(SYS_munmap, handover, sizeof(*handover), 0);
 }
 
 /* Where the mapping of a line of /proc/self/maps begins, if it is as long as a mark; 0: it is none. */
@@ -266,7 +266,7 @@ static uintptr_t mark_in(const char *line)
 		else
 			ends[which] = ends[which] << 4 | (uintptr_t)(*line <= '9' ? *line - '0' : *line - 'a' + 10);
 	}
-	return ends[1] - ends[0] >= sizeof(struct word) ? ends[0] : 0;
+	return ends[1] - ends[0] >= sizeof(struct handover) ? ends[0] : 0;
 }
 
 /* Takes over what an earlier agent has left. */

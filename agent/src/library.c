@@ -4,17 +4,20 @@
 
 /* In the order of struct cupti. */
 static const char cupti_names[][40] = {
-	"cuptiSubscribe", "cuptiUnsubscribe", "cuptiEnableCallback", "cuptiActivityRegisterCallbacks", "cuptiActivityRegisterTimestampCallback",
-	"cuptiActivityEnable", "cuptiActivityDisable", "cuptiActivityFlushAll", "cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords",
-	"cuptiFinalize", "cuptiGetVersion", "cuptiActivityGetStructSize", "cuptiGetThreadIdType", "cuptiSetThreadIdType",
-	"cuptiSubscribe_v2",
+	"cuptiSubscribe", "cuptiUnsubscribe", "cuptiEnableCallback",
+	"cuptiActivityRegisterCallbacks", "cuptiActivityRegisterTimestampCallback",
+	"cuptiActivityEnable", "cuptiActivityDisable", "cuptiActivityFlushAll",
+	"cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords", "cuptiFinalize",
+	"cuptiGetVersion", "cuptiActivityGetStructSize", "cuptiGetThreadIdType",
+	"cuptiSetThreadIdType", "cuptiSubscribe_v2",
 };
 _Static_assert(sizeof(struct cupti) == COUNT(cupti_names) * sizeof(void *), "a name for each function");
 
 /* In the order of struct cuda. */
 static const char cuda_names[][40] = {
-	"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute",
-	"cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuCtxSynchronize", "cuThreadExchangeStreamCaptureMode",
+	"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName",
+	"cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDeviceGetUuid", "cuDeviceGetUuid_v2",
+	"cuCtxSynchronize", "cuThreadExchangeStreamCaptureMode",
 };
 _Static_assert(sizeof(struct cuda) == COUNT(cuda_names) * sizeof(void *), "a name for each function");
 
@@ -49,7 +52,7 @@ static int note(struct dl_info *i, size_t size, void *to)
 	return 0;
 }
 
-/* Fills functions from names of width bytes each; whether the first needed ones are all there. */
+/* Looks up functions by names of width bytes each; returns whether the first needed ones were all found. */
 static int resolve(void *library, void **functions, const char *names, size_t width, size_t count, size_t needed)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -77,7 +80,8 @@ static int adopt_cupti(void *library, const char *path)
 	if (version < 18) /* of CUDA 11.8: before, kernel records had no graph id */
 		return ERROR_TOO_OLD;
 	/* From API version 28 (12.9 Update 1) on, overhead records are CUpti_ActivityOverhead3 for certain. */
-	the.overhead_size = version >= 28 ? sizeof(struct overhead_record) : offsetof(struct overhead_record, correlation);
+	the.overhead_size = version >= 28 ? sizeof(struct overhead_record)
+	                                  : offsetof(struct overhead_record, correlation);
 	the.have_cupti = 1;
 	return ERROR_NONE;
 }
@@ -198,7 +202,7 @@ static void add_uuid(struct agent_slot *s, int device)
 	memcpy(&s->ts, own, 16); /* ts and dur */
 }
 
-static int say_device(int ordinal)
+static int write_device(int ordinal)
 {
 	struct agent_slot about = { .flags = 2 }, s = { .kind = AGENT_DEVICE, .ret = ordinal };
 	char name[128] = "";
@@ -219,14 +223,14 @@ static int say_device(int ordinal)
 	return s.tid && ring_write(&s);
 }
 
-void devices_say(void)
+void devices_write(void)
 {
 	int count = 0;
 
-	if (the.devices_said || the.cuda.device_count(&count))
+	if (the.devices_written || the.cuda.device_count(&count))
 		return;
 	for (int i = 0; i < count; i++)
-		if (!say_device(i))
+		if (!write_device(i))
 			return;
-	the.devices_said = 1;
+	the.devices_written = 1;
 }

@@ -22,7 +22,7 @@
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
 
 struct loop {
-	uint64_t opened;  /* when the last window opened, ns CLOCK_MONOTONIC: the next comes a period later; 0: at next */
+	uint64_t opened;  /* ns CLOCK_MONOTONIC of the last window; the next comes a period later; 0: at next */
 	uint64_t next;    /* when the next window may open, ns */
 	uint64_t wanted;  /* since when the end is wanted; 0: it is not */
 	uint64_t pressed; /* since when the deadline runs; 0: it does not yet */
@@ -36,7 +36,7 @@ struct loop {
 	int refused;      /* the last window could not be opened: wait, in every mode */
 };
 
-/* The kernel's word on it comes at once, where the daemon has asked for it. */
+/* Reports whether the kernel has marked the owner of the robust futex as dead; it does so at once. */
 static int daemon_died(void)
 {
 	uint32_t wake = load(&the.ring->wake);
@@ -51,7 +51,7 @@ int daemon_gone(void)
 	return daemon_died() || (beat > t ? beat - t > MAX_HEARTBEAT_AHEAD : t - beat > HEARTBEAT_TIMEOUT);
 }
 
-/* A mode that we do not know is a daemon that we do not know. */
+/* An unknown mode means an unknown daemon. */
 static uint32_t wanted_mode(void)
 {
 	uint32_t mode = load(&the.ring->mode);
@@ -69,7 +69,7 @@ static uint64_t on_ns(void)
 	return within(load(&the.ring->on_ns), MS, 3600 * SECOND);
 }
 
-/* Sleeps until the daemon wakes us, but no longer than to a time, nor than its heartbeat is good for. */
+/* Sleeps until the daemon wakes us, the given time, or the timeout of its heartbeat. */
 static void sleep_until(uint64_t time, uint32_t seen)
 {
 	uint64_t t = now(), last = load(&the.ring->heartbeat) + HEARTBEAT_TIMEOUT + MS;
@@ -86,23 +86,22 @@ static void set_state(uint32_t state, int error)
 	store(&the.ring->state, state);
 }
 
-static void said_opened(void)
+static void write_opened(void)
 {
 	struct agent_slot s = { .ts = the.window.opened, .kind = AGENT_OPENED, .args = { 0, 0, the.window.entered } };
 
 	ring_write(&s);
 }
 
-static void said_refused(int error)
+static void write_refused(int error)
 {
 	struct agent_slot s = { .ts = now(), .kind = AGENT_WINDOW, .ret = END_REFUSED, .args = { (uint64_t)error } };
 
 	ring_write(&s);
 }
 
-/* Several threads launch graphs: no window, and a subscription that was kept is given up, which no window will do any
- * more. */
-static int turned_away(void)
+/* Refuses a window because several threads launch graphs, and gives up a kept subscription: no later window will. */
+static int refuse_window(void)
 {
 	if (the.kept && window_release(0))
 		the.kept = 0;
@@ -110,25 +109,25 @@ static int turned_away(void)
 }
 
 /*
- * 0, or why there is no window: CUptiResult, enum agent_error, or less than 0 where that is no error. Subscribing may
- * take minutes. Where nobody wants the window any more by then it is opened all the same, to end well: only a finalize
- * takes back what a subscription makes, two threads and 10 MB (CUPTI 13.0).
+ * Opens a window; returns 0 or why not: a CUptiResult, enum agent_error, or less than 0 where that is no error.
+ * Subscribing may take minutes. A window that is no longer wanted by then is opened all the same, to end with a
+ * finalize: only that removes the two threads and 10 MB that a subscription creates (CUPTI 13.0).
  */
 static int enter(void)
 {
 	int error = the.kept ? 0 : library_find();
 
 	if (!error && graphs_several())
-		error = turned_away();
+		error = refuse_window();
 	if (!error)
 		error = window_subscribe();
 	if (error)
 		return error;
 	if (!exiting() && !graphs_several())
 		return window_open();
-	if (!the.kept) /* no callback was on; behind one of a kept subscription a thread may be still */
+	if (!the.kept) /* no callback was on; with a kept subscription a thread may still be after one */
 		window_unsubscribe();
-	return exiting() ? -1 : turned_away();
+	return exiting() ? -1 : refuse_window();
 }
 
 static void next_at(struct loop *l, uint64_t t)
@@ -137,7 +136,7 @@ static void next_at(struct loop *l, uint64_t t)
 	l->next = t;
 }
 
-/* When the next window is due: the daemon may change the period while it is waited for. */
+/* Returns when the next window is due; the daemon may change the period meanwhile. */
 static uint64_t next(const struct loop *l)
 {
 	return l->opened ? l->opened + within(load(&the.ring->period_ns), 10 * MS, 3600 * SECOND) : l->next;
@@ -148,7 +147,7 @@ static void open_one(struct loop *l)
 	int error;
 
 	set_state(STATE_OPENING, 0);
-	name_thread("cupti"); /* what CUPTI starts in here is its own, and says so */
+	name_thread("cupti"); /* inherited by the threads that CUPTI creates here */
 	error = enter();
 	name_thread(NAME);
 	l->wanted = l->pressed = l->retry = l->retry_flush = l->flush_asked = 0;
@@ -158,17 +157,17 @@ static void open_one(struct loop *l)
 	if (!error) {
 		store(&the.ring->began, the.window.opened);
 		set_state(STATE_OPEN, 0);
-		devices_say();
-		said_opened();
+		devices_write();
+		write_opened();
 		return;
 	}
-	if (error < 0) { /* CUDA is not used yet: look again soon, it costs next to nothing */
+	if (error < 0) { /* CUDA is not used yet: check again soon, which is cheap */
 		next_at(l, now() + within(load(&the.ring->period_ns), 100 * MS, SECOND));
 		set_state(STATE_IDLE, 0);
 		return;
 	}
 	next_at(l, now() + BACKOFF);
-	said_refused(error);
+	write_refused(error);
 	set_state(STATE_REFUSED, error);
 }
 
@@ -180,19 +179,19 @@ static void acknowledge_flush(uint64_t asked)
 static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 {
 	uint64_t t = now(), then = next(l);
-	int heard = load(&the.ring->wake) != 0; /* before a daemon has come nobody holds launches while a window ends */
+	int heard = load(&the.ring->wake) != 0; /* without a daemon nothing holds launches while a window ends */
 	int due = t >= then || (mode == MODE_CONTINUOUS && !l->refused) || mode == MODE_OFF;
 
 	acknowledge_flush(load(&the.ring->flush));
 	if (!heard || (mode == MODE_OFF && !the.kept)) {
 		gate_ask(ASK_NOTHING);
-		if (!l->refused) /* that stays true until it is looked at again */
+		if (!l->refused) /* a refusal stays the state until the next try */
 			set_state(STATE_IDLE, 0);
 		sleep_until(~0ull, seen);
 		return;
 	}
 	if (due && (the.kept || left_alone())) {
-		gate_ask(the.kept && graphs_several() ? ASK_ALL : ASK_IN); /* as a rule it has been */
+		gate_ask(the.kept && graphs_several() ? ASK_ALL : ASK_IN); /* usually already requested */
 		open_one(l);
 		return;
 	}
@@ -206,8 +205,7 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 		sleep_until(then - t > GATE_LEAD ? then - GATE_LEAD : then, seen);
 }
 
-/* Hands over what CUPTI has; only while no other thread may be finalizing it. Where threads are inside it is tried
- * again later. */
+/* Delivers what CUPTI has; only while no other thread may be finalizing it. Retried later where threads are inside. */
 static int flush(struct loop *l)
 {
 	uint64_t asked = load(&the.ring->flush), began = now();
@@ -222,7 +220,7 @@ static int flush(struct loop *l)
 	return 1;
 }
 
-/* In the midst of a window the gates are asked for with the flush, and close when the daemon has put them up. */
+/* During a window a flush first requests the gates, and waits until the daemon has armed them. */
 static void flush_gated(struct loop *l, uint32_t seen)
 {
 	uint64_t t = now();
@@ -242,8 +240,8 @@ static void flush_gated(struct loop *l, uint32_t seen)
 	l->retry_flush = t + 2 * FLUSH;
 }
 
-/* When the next flush is due by itself: FLUSH after the oldest call of which no record has come, and every second;
- * never within FLUSH of the last one. */
+/* Returns when the next unrequested flush is due: FLUSH after the oldest call without a record, at least every 10
+ * FLUSH, and at the earliest FLUSH after the last one. */
 static uint64_t flush_time(const struct loop *l)
 {
 	uint64_t oldest = pending_oldest(), latest = l->flushed + 10 * FLUSH;
@@ -254,10 +252,11 @@ static uint64_t flush_time(const struct loop *l)
 
 static int flush_due(const struct loop *l)
 {
-	return now() >= l->retry_flush && ((uint32_t)load(&the.ring->flush) != the.ring->flushed || now() >= flush_time(l));
+	return now() >= l->retry_flush &&
+	    ((uint32_t)load(&the.ring->flush) != the.ring->flushed || now() >= flush_time(l));
 }
 
-/* A call made from now on is due FLUSH from now at the earliest: so long nobody need look. */
+/* Returns when to check for a flush again: a call made from now on is due in FLUSH at the earliest. */
 static uint64_t look_time(const struct loop *l)
 {
 	uint64_t due = flush_time(l), t = now() + FLUSH;
@@ -267,13 +266,13 @@ static uint64_t look_time(const struct loop *l)
 	return due < t ? due : t;
 }
 
-/* Whether a finalize is safe: always, but where kinds went off without one before. */
+/* Reports whether a finalize is safe: always, unless kinds went off without one before. */
 static int may_finalize(void)
 {
 	return !the.dormant || (now() - the.window.opened >= PROVEN && the.window.calls && graphs_all_seen());
 }
 
-/* One that nobody wants any more is open for a moment all the same: to see which threads make calls. */
+/* Reports whether the window should end. A cancelled one stays open briefly, to see which threads make calls. */
 static int end_due(uint32_t mode)
 {
 	if (mode == MODE_CONTINUOUS)
@@ -291,14 +290,14 @@ static uint64_t deadline(uint32_t mode)
 }
 
 /*
- * The deadline of a window runs while the target makes calls, none of which we can end at. An idle one
- * pays nothing for an open window, and its first synchronizing call will end it well; only where
- * somebody waits for the end does the time run at once.
+ * Reports whether the deadline of a window has passed. It starts once the target makes calls at which the
+ * window cannot end. An open window costs an idle target nothing, and its first synchronizing call ends it
+ * with a finalize; the deadline starts at once only where the daemon waits for the end.
  */
 static int overdue(struct loop *l, uint32_t mode)
 {
 	if (the.dormant && now() - the.window.opened < PROVEN && !exiting())
-		return 0; /* it could not end well yet */
+		return 0; /* a finalize is not possible yet */
 	if (!l->pressed && (mode != MODE_WINDOWS || peek(&the.window.calls) != l->calls))
 		l->pressed = now();
 	return l->pressed && now() - l->pressed >= deadline(mode);
@@ -312,17 +311,17 @@ static void ended(struct loop *l, int how)
 	if (the.kept)
 		store(&the.ring->inside_count, 0); /* the next window needs no subscription */
 	else
-		left_alone(); /* who is to be seen outside */
+		left_alone(); /* publishes the threads that must be seen outside */
 	if (!the.dormant)
 		pool_reset();
 	store(&the.ring->graphs, the.dormant ? (graphs_any() ? 1 : 2) : 0);
-	window_said(how);
+	window_written(how);
 	pool_trim(0);
 	set_state(the.kept ? STATE_KEPT : STATE_IDLE, 0);
 	l->opened = the.window.opened;
 }
 
-/* Has the gates hold the thread that launches graphs, too, which they do not while it may finalize. */
+/* Has the gates also hold the thread that launches graphs, which they do not while it may finalize. */
 static void hold_all(void)
 {
 	uint64_t t = now();
@@ -345,24 +344,23 @@ static void drop(struct loop *l, uint32_t mode)
 		ended(l, how);
 }
 
-/* Whether the subscription outlives the window. Not where a graph ran in it: that one would stay slower until CUPTI is
- * finalized. */
+/* Reports whether to keep the subscription after the window. Not if a graph ran in it, which would stay slower until a
+ * finalize. */
 static int keeps(uint32_t mode)
 {
 	return mode == MODE_WINDOWS && (the.slow || the.slow_out) && !graphs_any() && !exiting();
 }
 
 /*
- * Whether the agent's own thread ends the window, at once: always, but with graphs, which another thread may be
- * launching then. It needs no call of the target's, only that all its threads are outside of the driver for a moment
- * (outside.c).
+ * Reports whether the agent's own thread ends the window: always, except with graphs, which another thread may be
+ * launching. This needs no call of the target, only a moment with all its threads outside of the driver (outside.c).
  */
 static int ends_itself(void)
 {
 	return graphs_allow(0);
 }
 
-/* 0: not all threads were outside. The gates are opened meanwhile, and asked for again with the next try. */
+/* Returns 0 where not all threads were outside. The gates are open until the next try, which requests them again. */
 static int end_itself(struct loop *l, uint32_t mode)
 {
 	set_state(STATE_LEAVING, 0);
@@ -380,7 +378,7 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	uint64_t until, end = the.window.opened + on_ns();
 	int flushes = !end_due(mode) && flush_due(l) && (mode == MODE_CONTINUOUS || on_ns() > SHORT_WINDOW);
 
-	if (graphs_several()) { /* never to end well: the sooner, the fewer graphs are left slower */
+	if (graphs_several()) { /* no finalize is possible: an early end leaves fewer graphs slower */
 		drop(l, mode);
 		return;
 	}
@@ -395,11 +393,11 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		gate_ask(ASK_NOTHING);
 	gate_renew();
 	if (!end_due(mode)) {
-		if (l->wanted) /* it was to end, and is to go on */
+		if (l->wanted) /* the end was cancelled */
 			set_state(STATE_OPEN, 0);
 		l->wanted = l->pressed = 0;
 		if (mode == MODE_QUIT || mode == MODE_OFF) {
-			futex_wait(&the.ring->wake, seen, MS); /* not bound to the heartbeat: it may be long past */
+			futex_wait(&the.ring->wake, seen, MS); /* not limited by the heartbeat, which may be over */
 			return;
 		}
 		if (flushes) {
@@ -426,13 +424,13 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		if (overdue(l, mode))
 			drop(l, mode);
 		else if (!gate_ready() || !flush_due(l) || !flush(l))
-			futex_wait(&the.ring->wake, seen, POLL / 4); /* not bound to the heartbeat: it may be long past */
+			futex_wait(&the.ring->wake, seen, POLL / 4); /* not limited by the heartbeat, which may be over */
 		return;
 	}
 	if (ends_itself() && now() >= l->retry && end_itself(l, mode))
 		return;
 	if (mode == MODE_WINDOWS && l->backoff > KEEP_AFTER && !graphs_any()) {
-		/* So many threads do not leave together soon: CUPTI stays, idle. */
+		/* With so many threads they are rarely outside together: keep CUPTI, idle. */
 		window_keep();
 		ended(l, END_KEPT);
 		return;
@@ -451,23 +449,22 @@ static void close(struct loop *l, uint32_t mode)
 	if (overdue(l, mode) || graphs_several())
 		drop(l, mode);
 	else if (ends_itself() && now() >= l->retry)
-		window_unwant(); /* to be tried by this thread once more */
+		window_unwant(); /* this thread tries once more */
 	else if ((!end_due(mode) || flush_due(l)) && !window_unwant() && end_due(mode)) {
 		flush(l);
 		window_want();
 	}
 }
 
-/* Before it goes for good: graphs that were left slower are at their speed again after one more window that
- * ends in the good way, and one is needed to give up a subscription. Not where somebody is in a hurry, and a process
- * that exits is left as it is; whether it was worth it: 0 means go. */
+/* Before the agent ends: opens one more window that ends with a finalize, which restores the speed of graphs and gives
+ * up a kept subscription. Not in a process that exits, or when the daemon has died. Returns 0 where none was opened. */
 static int amend(struct loop *l)
 {
 	if (!the.dormant || exiting() || l->amended >= (the.kept && !daemon_gone() ? MAX_AMENDED : 1) ||
 	    (!the.kept && (graphs_several() || daemon_gone())))
 		return 0;
 	if (!the.kept && !left_alone())
-		return 0; /* nobody knows for how long */
+		return 0; /* and may not be for an unknown time */
 	l->amended++;
 	open_one(l);
 	return 1;
@@ -511,7 +508,7 @@ void loop_serve(void)
 	if (!exiting()) {
 		for (uint64_t t = now(); !left_alone() && now() - t < EXIT_TIMEOUT;)
 			futex_wait(&the.ring->wake, load(&the.ring->wake), POLL / 4);
-		left_stay();
+		left_save();
 	}
 	set_state(STATE_GONE, 0);
 	ring_close();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names, each written to the ring once. No lock and no allocation: completed buffers may come on several
- * threads at a time. A race at worst writes a name twice, under two ids, which harms nobody.
+ * Names, each written to the ring once. No lock and no allocation, because completed buffers may arrive on several
+ * threads at a time. At worst a race writes a name twice, under two ids, which is harmless.
  */
 #include "agent.h"
 
@@ -47,7 +47,7 @@ static int same(const struct entry *e, const char *text, uint32_t length, const 
 	       !memcmp(names.texts + e->text, text, length);
 }
 
-/* FNV-1a by words: names differ in their ends as in their beginnings. */
+/* FNV-1a over 8-byte words. */
 static uint32_t hash(const char *text, uint32_t length, const struct agent_slot *a)
 {
 	uint64_t h = 0xcbf29ce484222325u ^ a->dur ^ a->ts << 48;
@@ -63,8 +63,9 @@ static uint32_t hash(const char *text, uint32_t length, const struct agent_slot 
 	return (uint32_t)(h ^ h >> 32);
 }
 
-/* One part of the text: what struct agent_text has around seq and kind, TEXT bytes. */
-#define TEXT ((uint32_t)(sizeof(((struct agent_text *)0)->text_a) + sizeof(((struct agent_text *)0)->text_b) + sizeof(((struct agent_text *)0)->text_c)))
+/* Bytes of text in one struct agent_text. */
+#define TEXT 59u
+_Static_assert(sizeof(struct agent_text) == TEXT + sizeof(uint32_t) + sizeof(uint8_t), "text, seq and kind");
 _Static_assert(sizeof(struct agent_text) == sizeof(struct agent_slot), "a text is a slot");
 
 static void put_text(int64_t at, const char *text, uint32_t length)
@@ -94,8 +95,8 @@ static void announce(int64_t at, uint32_t id, const char *text, uint32_t length,
 		put_text(++at, text + from, length - from);
 }
 
-/* Fills an entry that is ours. Without room for it, here or in the ring, it stays empty, and the next event tries
- * again. */
+/* Fills an entry that this thread has claimed. Without room here or in the ring it stays empty, and the next event
+ * tries again. */
 static uint32_t fill(struct entry *e, const char *text, uint32_t length, const struct agent_slot *about)
 {
 	int64_t at = peek(&names.used) > TEXTS - length ? -1 : ring_take(1 + (length + TEXT - 1) / TEXT);
@@ -140,5 +141,5 @@ uint32_t name_id(const char *text, const struct agent_slot *about)
 		if (state == EMPTY && swapped(&e->state, EMPTY, BUSY))
 			return fill(e, text, length, about);
 	}
-	return 0; /* full: the event goes without its name */
+	return 0; /* full: the event is written without its name */
 }

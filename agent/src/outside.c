@@ -1,41 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether every other thread is outside of the driver and of CUPTI. Flushing, unsubscribing and finalizing free memory
- * of CUPTI's, and wait for no thread that is inside of libcupti, be it behind a callback of ours or in CUPTI's own work
- * at a launch, of which no callback tells. A thread that loses its CPU there goes on in freed memory.
- * Measured on an H100 (libcuda 580, CUPTI 13.0): 10 of 778 attachments to programs that hardly get a CPU ended in
- * libcupti or with a broken heap (test/gpu/starved.py).
+ * Checks that every other thread is outside of the driver and of CUPTI. Flushing, unsubscribing and finalizing free
+ * memory of CUPTI without waiting for threads inside libcupti, whether after one of our callbacks or in CUPTI's own
+ * work at a launch, for which there is no callback. A thread that loses its CPU there continues in freed memory.
+ * Measured on an H100 (libcuda 580, CUPTI 13.0): 10 of 778 attachments to programs that hardly get a CPU crashed in
+ * libcupti or with a corrupted heap (test/gpu/starved.py).
  *
- * So the gates close first (gate.c): from then on a thread that comes to the driver is held before it. Then each thread
- * is looked for outside, once: it cannot get in again.
+ * So the gates close first (gate.c): from then on a thread that calls the driver is held before it enters. Then each
+ * thread must be seen outside once; it cannot enter again. A thread is outside if
  *
- *   - it is held by a gate, and was called by neither library;
+ *   - it is held by a gate, and neither library called it;
  *   - it sleeps in a system call, and there is no return address into libcuda near the top of its stack, and none into
  *     libcupti anywhere;
- *   - it runs: a signal has it look at its own stack in the same way;
- *   - it is one of the driver's own, which sleep inside of it, and has no return address into libcupti on its stack.
- *     CUDA names most of them; one that calls host functions has the name of the thread that made it (an H100, libcuda
- *     580, a JAX program). All of them begin in the same function of the driver's.
+ *   - it runs, and a signal handler makes the same check of its own stack;
+ *   - it is a thread of the driver, which sleeps inside it, and has no return address into libcupti on its stack. CUDA
+ *     names most of its threads; one that calls host functions has the name of the thread that created it (an H100,
+ *     libcuda 580, a JAX program). All of them start in the same function of the driver.
  *
- * A word on a stack may be left from an earlier call. Of a thread that was at the exit of a call in its last callback,
- * and whose stack ends above the frame of that (left.c), all that matters is what is near the top; of one that sleeps
- * where the driver never does, nothing. Any other is taken to be inside, and CUPTI stays for longer.
+ * A word on a stack may be left over from an earlier call. If the last callback of a thread was at the exit of a call
+ * and its stack ends above that frame (left.c), only the words near the top count; if it sleeps in a system call that
+ * the driver never makes, none do. Any other thread counts as inside, and CUPTI stays for longer.
  */
 #include "agent.h"
 
 #define MARKS 4096u
 #define PROBES 8u
-#define STACK (32u << 10) /* bytes of a stack that are looked at; CUPTI's frames, and those of what it calls, take
-                           * less */
-#define NEAR (1u << 10)   /* between a system call and the driver's frame that makes it, by way of libc */
-#define FAR (4u << 10)    /* the same of CUPTI's, generously */
-#define ENTRY 4           /* words at a function's entry among which its return address is: a probe may lie behind its
-                           * first instructions */
-#define LOOK (MS / 10)    /* between two looks at all of them */
-#define LOOK_ALONE (MS / 2) /* the same while none is held: nobody waits */
-#define HELD (6 * MS)     /* for which a gate holds a thread while others are still inside: CUPTI's own steps come on
-                           * top, some 3 ms */
-#define PATIENT (1 * MS)  /* a thread that has run for so long without coming by is sent a signal */
+#define STACK (32u << 10) /* bytes of a stack that are checked; the frames of CUPTI and its callees take less */
+#define NEAR (1u << 10)   /* bytes between a system call and the driver's frame that makes it through libc */
+#define FAR (4u << 10)    /* the same for CUPTI, with a margin */
+#define ENTRY 4           /* words from the stack pointer at a probe that contain the return address: the probe may be
+                           * behind the first instructions */
+#define CHECK_INTERVAL (MS / 10)    /* between two checks of all threads */
+#define IDLE_CHECK_INTERVAL (MS / 2) /* the same while no thread is held */
+#define MAX_HELD (6 * MS)     /* how long a gate holds a thread while others are still inside; CUPTI's own steps add about
+                           * 3 ms */
+#define SIGNAL_AFTER (1 * MS)  /* a thread that runs for so long without calling the driver is sent a signal */
 
 struct range {
 	uintptr_t from, to;
@@ -43,16 +42,15 @@ struct range {
 
 static struct {
 	struct range cupti, cuda; /* code */
-	uintptr_t start;          /* the return address that a thread of the driver's own has outermost in it; 0: none has
-	                           * been seen */
+	uintptr_t start;          /* the outermost return address of the driver's own threads; 0: not known */
 	uint64_t since;           /* when the gates closed, ns; 0: they are open */
-	uint64_t held;            /* when the first thread came to them since, ns; 0: none has */
-	uint32_t arrivals;        /* futex: threads that have come to them */
+	uint64_t held;            /* when the first thread arrived at them since, ns; 0: none has */
+	uint32_t arrivals;        /* futex: threads that arrived at them */
 	struct mark {
 		uint32_t tid;
-		uint32_t told; /* it was sent a signal */
+		uint32_t signalled; /* it was sent a signal */
 		uint64_t at;   /* when it was outside, ns */
-		uintptr_t frame; /* of its last callback of an earlier subscription; 0: none is known */
+		uintptr_t frame; /* of its last callback in an earlier subscription; 0: not known */
 	} marks[MARKS];
 } out;
 
@@ -64,7 +62,7 @@ static struct mark *mark_of(uint32_t tid)
 	return NULL;
 }
 
-/* A place for it where it has none: one that is free, or of a thread that has ended. Nobody else writes there then. */
+/* Returns the mark of a thread, or a new one in a free place or that of an ended thread; NULL where there is none. */
 static struct mark *make_mark(uint32_t tid)
 {
 	struct mark *known = mark_of(tid);
@@ -76,7 +74,7 @@ static struct mark *make_mark(uint32_t tid)
 		if (is && thread_lives(is))
 			continue;
 		store(&m->at, 0);
-		store(&m->told, 0);
+		store(&m->signalled, 0);
 		store(&m->frame, 0);
 		if (swapped(&m->tid, is, tid))
 			known = m;
@@ -88,7 +86,7 @@ static void mark(uint32_t tid)
 {
 	struct mark *m = make_mark(tid);
 
-	if (m) /* otherwise it is looked at each time */
+	if (m) /* otherwise it is checked each time */
 		store(&m->at, now());
 }
 
@@ -112,7 +110,7 @@ static int in(struct range r, uintptr_t a)
 	return a >= r.from && a < r.to;
 }
 
-/* Whether a call stands before that address of mapped code: pointers to functions and to data are none. */
+/* Reports whether a call instruction precedes that address of mapped code, as it does a return address. */
 static int returns_to(uintptr_t a)
 {
 #if defined(__x86_64__)
@@ -143,7 +141,7 @@ static int of_address(uintptr_t a)
 	return in(out.cuda, a) ? IN_CUDA : FREE;
 }
 
-/* The worst that is among these words of a stack. */
+/* Returns the worst of these words of a stack. */
 static int of_words(const uintptr_t *words, size_t n)
 {
 	int worst = FREE;
@@ -162,7 +160,7 @@ struct iov {
 	size_t bytes;
 };
 
-/* The same by a file, as the default seccomp profile of containerd lets it: bytes, or less than 0. */
+/* The same through a file, which the default seccomp profile of containerd allows. Returns bytes, or less than 0. */
 static long read_by_file(uintptr_t at, void *to, size_t bytes)
 {
 	long fd = sys6(SYS_openat, AT_FDCWD, (long)"/proc/self/mem", O_CLOEXEC, 0, 0, 0), got;
@@ -174,7 +172,7 @@ static long read_by_file(uintptr_t at, void *to, size_t bytes)
 	return got;
 }
 
-/* How many words of the target's memory could be read. */
+/* Reads words of this process's memory; returns how many could be read. */
 static size_t read_words(uintptr_t at, uintptr_t *words, size_t n)
 {
 	struct iov to = { words, n * sizeof(*words) }, from = { (void *)at, n * sizeof(*words) };
@@ -185,8 +183,7 @@ static size_t read_words(uintptr_t at, uintptr_t *words, size_t n)
 	return got > 0 ? (size_t)got / sizeof(*words) : 0;
 }
 
-/* Of a stack that its thread may be about to leave, and its memory with it: the kernel reads it, up to its end. Less
- * than 0: it cannot be read. */
+/* Classifies a stack, whose memory may vanish with its thread: the kernel reads it. Less than 0: it cannot be read. */
 static int of_stack(uintptr_t at, size_t bytes)
 {
 	uintptr_t words[128];
@@ -205,7 +202,7 @@ static int of_stack(uintptr_t at, size_t bytes)
 	return worst;
 }
 
-/* The return address into the driver that is outermost near the top of a stack; 0: there is none. */
+/* Returns the outermost return address into the driver near the top of a stack; 0: there is none. */
 static uintptr_t outermost(uintptr_t stack)
 {
 	uintptr_t words[NEAR / sizeof(uintptr_t)];
@@ -269,7 +266,7 @@ int sleeps(uint32_t tid, struct sleeper *s)
 	return count == 8;
 }
 
-/* CUDA names the threads that it makes so; those that CUPTI makes have the name that our thread had meanwhile. */
+/* CUDA names its threads; CUPTI's threads inherit the name that our thread has while it creates them. */
 static int is_named(uint32_t tid, const char *name)
 {
 	char is[24];
@@ -277,7 +274,7 @@ static int is_named(uint32_t tid, const char *name)
 	return read_of(tid, "/comm", is, sizeof(is)) > 0 && found(is, name) == is;
 }
 
-/* Where a thread is that has this stack and program counter; less than 0: it cannot be read. */
+/* Classifies a thread by its stack pointer and program counter; less than 0: the stack cannot be read. */
 static int where_is(uint32_t tid, uintptr_t stack, uintptr_t code)
 {
 	struct mark *m = mark_of(tid);
@@ -291,13 +288,13 @@ static int where_is(uint32_t tid, uintptr_t stack, uintptr_t code)
 	if (at > near)
 		near = at;
 	if (near == IN_CUDA && load(&out.start) && outermost(stack) == load(&out.start))
-		return FREE; /* of the driver's own */
+		return FREE; /* a thread of the driver */
 	return near;
 }
 
-/* Whether it waits for what neither the driver nor CUPTI waits for: input of the program's, connections, events,
- * children. */
-static int of_the_program(const struct sleeper *s)
+/* Reports whether the system call is one that neither the driver nor CUPTI makes: waiting for input, connections,
+ * events or children. */
+static int call_is_program(const struct sleeper *s)
 {
 	switch (s->call) {
 	case SYS_read: return !s->argument; /* standard input */
@@ -311,7 +308,7 @@ static int of_the_program(const struct sleeper *s)
 	return 0;
 }
 
-/* Less than 0: it does not sleep. */
+/* Classifies a sleeping thread; less than 0: it does not sleep. */
 static int asleep_where(uint32_t tid)
 {
 	struct sleeper s, again;
@@ -319,27 +316,27 @@ static int asleep_where(uint32_t tid)
 
 	if (!sleeps(tid, &s))
 		return -1;
-	where = of_the_program(&s) ? FREE : where_is(tid, s.stack, s.code);
-	if (!sleeps(tid, &again) || again.stack != s.stack) /* what was read was its stack */
+	where = call_is_program(&s) ? FREE : where_is(tid, s.stack, s.code);
+	if (!sleeps(tid, &again) || again.stack != s.stack) /* the stack has changed while it was read */
 		return -1;
 	return where;
 }
 
-/* A thread that runs looks at itself, in a handler of signals (outside_look). */
-static void tell(uint32_t tid)
+/* Has a running thread check its own stack, in a signal handler (outside_look). */
+static void signal_thread(uint32_t tid)
 {
 	struct mark *m = make_mark(tid);
 	uint32_t signal = gate_signal();
 
-	if (!m || !signal || now() - load(&out.since) < PATIENT)
+	if (!m || !signal || now() - load(&out.since) < SIGNAL_AFTER)
 		return;
-	if (load(&m->told) == (uint32_t)load(&out.since))
+	if (load(&m->signalled) == (uint32_t)load(&out.since))
 		return;
-	store(&m->told, (uint32_t)load(&out.since));
+	store(&m->signalled, (uint32_t)load(&out.since));
 	sys(SYS_tgkill, sys(SYS_getpid, 0, 0, 0), tid, signal);
 }
 
-/* From one of the driver's own threads, which is known by its name. */
+/* Learns the start function from a thread of the driver, recognised by its name. */
 static void learn_start(uint32_t tid)
 {
 	struct sleeper s;
@@ -364,7 +361,7 @@ static int is_outside(uint32_t tid, uint32_t but)
 		return 1;
 	}
 	if (where < 0)
-		tell(tid);
+		signal_thread(tid);
 	return !thread_lives(tid);
 }
 
@@ -413,9 +410,9 @@ void outside_held(void)
 }
 
 /*
- * Looks at all of them until they are outside, until the process begins to exit, for no longer than ns, and for no
- * longer than HELD once a thread is held by a gate. A thread of the target's that waits for the answer (but) is no
- * gate's: it waits for all of ns.
+ * Checks all threads until they are outside or the process begins to exit, for at most ns, and for at most MAX_HELD
+ * once a gate holds a thread. A thread of the target that waits for the answer (but) is not held by a gate: it waits
+ * for ns.
  */
 static int look(uint32_t but, uint64_t ns, uint32_t exits)
 {
@@ -427,13 +424,13 @@ static int look(uint32_t but, uint64_t ns, uint32_t exits)
 		if (all_outside(but))
 			return 1;
 		held = load(&out.held);
-		futex_wait(&out.arrivals, seen, held || but ? LOOK : LOOK_ALONE);
+		futex_wait(&out.arrivals, seen, held || but ? CHECK_INTERVAL : IDLE_CHECK_INTERVAL);
 		t = now();
-	} while (t - began < ns && (!held || t - held < HELD) && exiting() == exits);
+	} while (t - began < ns && (!held || t - held < MAX_HELD) && exiting() == exits);
 	return 0;
 }
 
-/* Whether no thread gets in: by gates, or where there are none, as none other ever called. */
+/* Reports whether no thread can enter: the gates hold them, or without gates no other thread has ever called. */
 static int closed(uint32_t but, int gated)
 {
 	return gated ? gate_closes() : left_none(but);
@@ -441,11 +438,11 @@ static int closed(uint32_t but, int gated)
 
 int outside_wait(uint32_t but, uint64_t ns)
 {
-	int gated = gate_closes(); /* all the time, or none of it: who was seen outside before the gates of a new daemon
+	int gated = gate_closes(); /* must not change meanwhile: a thread seen outside before the gates of a new daemon
 	                            * closed may be inside again */
 
 	if (!but && !gate_all() && !graphs_allow(0))
-		return 0; /* whoever launches graphs is not held */
+		return 0; /* the thread that launches graphs is not held */
 	store(&out.held, 0);
 	store(&out.since, now());
 	if (gate_shut() && closed(but, gated) && look(but, ns, 0) && closed(but, gated))
@@ -479,7 +476,7 @@ void outside_forget(void)
 	gate_forget();
 }
 
-/* Where a thread was when the signal came. */
+/* Returns where a thread was when the signal arrived. */
 static uintptr_t interrupted(const void *context, uintptr_t *stack, uintptr_t *link)
 {
 	const uint8_t *c = context;
@@ -503,7 +500,7 @@ int outside_arrived(const void *context)
 
 	if (!load(&out.since))
 		return 0;
-	if (marked(gettid())) /* it was outside, and comes back */
+	if (marked(gettid())) /* it was outside, and returns to the driver */
 		return 1;
 	interrupted(context, &stack, &link);
 	memcpy(words, (const void *)(stack & ~(uintptr_t)7), sizeof(words));

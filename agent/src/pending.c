@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of which no record has come yet. CUPTI gives a buffer back when it is full or flushed, and keeps one for
- * each thread (from 12.3 on): a busy thread's come by themselves, a quiet one's wait for a flush. A flush holds
- * launches up for milliseconds (CUPTI 13.0), so it is made when some thread's oldest call has waited long enough,
- * and only then. One call of each thread is remembered: its records come in order, so nothing of it is older.
+ * Calls without a record so far. CUPTI delivers a buffer when it is full or flushed, and has one per thread (from
+ * 12.3 on): a busy thread fills its buffers, a quiet one waits for a flush. A flush delays launches by milliseconds
+ * (CUPTI 13.0), so it is made only when the oldest call of a thread has waited long enough. One call per thread is
+ * remembered, the oldest: records of a thread come in order.
  *
- * Threads whose ids differ by a multiple of THREADS share a place, and calls by one of CALLS an entry of the
- * index: both at worst cause a flush too many, or leave a call to the flush of every second in loop.c.
+ * Threads whose ids differ by a multiple of THREADS share a place, and calls whose correlation ids differ by one of
+ * CALLS share an index entry. At worst this causes an extra flush, or leaves a call to the periodic flush of loop.c.
  */
 #include "agent.h"
 
 #define THREADS 256u
 #define CALLS 1024u
-#define PATIENCE 3 /* flushes after which a call is taken to have made no record: an empty graph, a copy of no bytes */
+#define MAX_FLUSHES 3 /* after which a call is assumed to make no record: an empty graph, a copy of no bytes */
 
 static struct {
-	uint64_t since[THREADS];       /* ns; 0: nothing is pending; whoever sets it owns the place until it is 0 again */
+	uint64_t since[THREADS];       /* ns; 0: nothing is pending; the thread that sets it owns the place until then */
 	uint32_t correlation[THREADS];
-	uint8_t flushes[THREADS];      /* that it has outlasted; the agent's thread only */
-	uint16_t place[CALLS];         /* by correlation: where it is, + 1; 0: nowhere */
+	uint8_t flushes[THREADS];      /* since the call; used by the agent's thread only */
+	uint16_t place[CALLS];         /* by correlation: its place + 1; 0: none */
 } pending;
 
 void pending_call(uint32_t tid, uint32_t correlation, uint64_t t)
@@ -70,7 +70,7 @@ void pending_flushed(uint64_t t)
 
 		if (!since || since > t) {
 			pending.flushes[i] = 0;
-		} else if (++pending.flushes[i] >= PATIENCE) {
+		} else if (++pending.flushes[i] >= MAX_FLUSHES) {
 			pending.flushes[i] = 0;
 			store(&pending.since[i], 0);
 		}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Activity buffers: a fixed pool, mapped once. CUPTI keeps one for each thread that makes records (from
- * 12.3 on) until it is full or flushed, clears each with memset, and drops records when it gets none; so
- * many middling ones: 256 KiB hold 1,200 kernels. Pages of buffers that were never asked for cost nothing.
+ * Activity buffers: a fixed pool, mapped once. CUPTI keeps one for each thread that makes records (from 12.3 on)
+ * until it is full or flushed, clears each with memset, and drops records when it gets none. So there are many of
+ * medium size: 256 KiB hold 1,200 kernels. Pages of buffers that were never used cost nothing.
  */
 #include "agent.h"
 
@@ -13,7 +13,7 @@
 static struct {
 	uint8_t *base;
 	uint64_t busy[BUFFERS / 64];
-	uint32_t top; /* buffers below it may have been touched since they were last given back */
+	uint32_t top; /* only buffers below it may have been touched since the last pool_trim */
 } pool;
 
 /* The first buffers are touched here, in the agent's thread, so that the target's threads need not fault them in. */
@@ -36,7 +36,7 @@ static void touched(uint32_t i)
 		;
 }
 
-/* The lowest free one, so that few are ever touched. */
+/* Hands out the lowest free buffer, so that few are ever touched. */
 void pool_request(uint8_t **buffer, size_t *size, size_t *records)
 {
 	*buffer = NULL;
@@ -76,18 +76,19 @@ void pool_reset(void)
 		store(&pool.busy[w], 0);
 }
 
-/* A buffer that is free is taken for the time: a thread of the target may ask for one just then. */
+/* Takes a free buffer while its pages are freed, because a thread of the target may request one at the same time. */
 static void trim_one(uint32_t i)
 {
 	uint64_t bit = 1ull << i % 64;
 
 	if (__atomic_fetch_or(&pool.busy[i / 64], bit, __ATOMIC_ACQUIRE) & bit)
-		return; /* CUPTI holds it, and may go on writing behind what is in it */
+		return; /* CUPTI holds it, and may append to it */
 	sys(SYS_madvise, pool.base + (size_t)SIZE * i, SIZE, MADV_DONTNEED);
 	pool_release(pool.base + (size_t)SIZE * i);
 }
 
-/* At the end a buffer that CUPTI still holds reads as zeros afterwards, which is no record: nobody can fault. */
+/* With all, a buffer that CUPTI still holds stays mapped and reads as zeros, which is no record: no thread can fault.
+ * */
 void pool_trim(int all)
 {
 	uint32_t top = __atomic_exchange_n(&pool.top, KEPT, __ATOMIC_RELAXED);

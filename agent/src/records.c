@@ -7,7 +7,7 @@ static uint16_t place(uint32_t device, uint32_t context)
 	return (uint16_t)((device & 0xff) | (context < 255 ? context : 255) << 8);
 }
 
-static uint64_t atmost(uint64_t v, uint64_t max)
+static uint64_t at_most(uint64_t v, uint64_t max)
 {
 	return v < max ? v : max;
 }
@@ -15,15 +15,15 @@ static uint64_t atmost(uint64_t v, uint64_t max)
 /* As pack_grid and pack_block of bpf/shapes.h do. */
 uint64_t pack_grid(uint32_t x, uint32_t y, uint32_t z)
 {
-	return x | atmost(y, 0xffff) << 32 | atmost(z, 0xffff) << 48;
+	return x | at_most(y, 0xffff) << 32 | at_most(z, 0xffff) << 48;
 }
 
 uint64_t pack_block(uint32_t x, uint32_t y, uint32_t z, uint32_t shared)
 {
-	return atmost(x, 2047) | atmost(y, 2047) << 11 | atmost(z, 1023) << 22 | (uint64_t)shared << 32;
+	return at_most(x, 2047) | at_most(y, 2047) << 11 | at_most(z, 1023) << 22 | (uint64_t)shared << 32;
 }
 
-/* An operation that had not ended when a flush was forced has no end. */
+/* Sets start and duration; returns 0 for an operation that had not ended when a flush was forced. */
 static int timed(struct agent_slot *s, uint64_t start, uint64_t end)
 {
 	if (!start || end < start)
@@ -112,7 +112,7 @@ static int synchronization(struct agent_slot *s, const struct sync_record *r)
 	return 1;
 }
 
-/* The details that some versions add are the client's to free ("Client is responsible", CUpti_ActivityOverhead3). */
+/* Some versions add data that the client must free (CUpti_ActivityOverhead3). */
 static int overhead(struct agent_slot *s, const struct overhead_record *r, size_t size)
 {
 	if (size >= sizeof(*r) && r->data && free)
@@ -127,7 +127,7 @@ static int overhead(struct agent_slot *s, const struct overhead_record *r, size_
 	return 1;
 }
 
-/* Bytes that are read of a record of a kind; 0 for kinds that were not asked for. */
+/* Returns the bytes that are read of a record of this kind; 0 for kinds that were not enabled. */
 static size_t prefix(uint32_t kind)
 {
 	switch (kind) {
@@ -183,16 +183,16 @@ void records_complete(void *context, uint32_t stream, uint8_t *buffer, size_t si
 	while (!the.cupti.next(buffer, valid, &r)) {
 		struct agent_slot s = { 0 };
 		size_t need = prefix(*(uint32_t *)r);
-		int said;
+		int decoded;
 
 		if (!need || (uint8_t *)r + need > buffer + size)
 			continue;
-		said = decode(&s, r);
+		decoded = decode(&s, r);
 		if (s.kind == EVENT_KERNEL || s.kind == EVENT_COPY || s.kind == EVENT_SET)
 			pending_came((uint32_t)s.args[0]);
-		if (said > 0)
+		if (decoded > 0)
 			written += (uint64_t)ring_write(&s);
-		unfinished += said == 0;
+		unfinished += decoded == 0;
 	}
 	add(&the.window.records, written);
 	add(&the.window.unfinished, unfinished);

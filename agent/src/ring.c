@@ -69,7 +69,7 @@ static void fill_header(struct agent_ring *r)
 	store(&r->magic, AGENT_MAGIC);
 }
 
-/* A ring that is not larger than one before goes to that one's place, which is never unmapped. */
+/* Maps the ring, in place of an earlier one that was at least as large: that mapping is never removed. */
 static long map_ring(int fd, size_t bytes)
 {
 	int fixed = the.ring && bytes <= the.ring_bytes;
@@ -91,7 +91,7 @@ static int adopt(int fd, size_t bytes)
 	if (at < 0 && at > -4096)
 		return (int)at;
 	sys(SYS_madvise, at, bytes, MADV_DONTDUMP);
-	sys(SYS_madvise, at, bytes, MADV_DONTFORK); /* a child must not have it, not even by mistake */
+	sys(SYS_madvise, at, bytes, MADV_DONTFORK); /* a forked child must not write into it */
 	if (bytes > the.ring_bytes)
 		the.ring_bytes = bytes;
 	the.mask = the.params.slots - 1;
@@ -122,7 +122,7 @@ int ring_make(void)
 	return 0;
 }
 
-/* A program may close descriptors that it does not know, and open its own under their numbers. */
+/* Checks the inode: a program may close unknown descriptors and reuse their numbers. */
 void ring_close(void)
 {
 	if (the.ring_fd >= 0 && the.ring_inode && inode_of(the.ring_fd) == the.ring_inode)

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ways in: the constructor (dlopen of the image by an armed thread, LD_PRELOAD), inferscope_start (the code
- * is mapped already), InitializeInjection (CUDA_INJECTION64_PATH). Each does no more than make a thread, and the last
- * the ring: a daemon that comes knows an agent by its ring, and must not inject a second one because the first one's
- * thread has not had its turn yet. The other ways do not make it, because there the daemon itself waits for what it
- * injected, and a thread of the target is held up.
+ * Entry points: the constructor (dlopen of the image by an armed thread, LD_PRELOAD), inferscope_start (the code is
+ * mapped already), and InitializeInjection (CUDA_INJECTION64_PATH). Each only creates a thread. InitializeInjection
+ * also creates the ring, by which a new daemon recognises an agent: it must not inject a second one before the first
+ * one's thread has run. The other entry points do not, because there a thread of the target is stopped and the daemon
+ * waits.
  */
 #include "agent.h"
 
 struct agent the = { .ring_fd = -1 };
 
-/* Patched by the daemon before the image is loaded; what stands here serves CUDA_INJECTION64_PATH. */
+/* The daemon patches this before the image is loaded; the values here are for CUDA_INJECTION64_PATH. */
 EXPORT const struct agent_params inferscope_params __attribute__((section(".inferscope"), used)) = {
 	.magic = AGENT_MAGIC, .abi = AGENT_ABI, .fd = -1, .slots = 1u << 16, .mode = MODE_WINDOWS,
 	.on_ns = 200 * MS, .period_ns = 2 * SECOND, .deadline_ns = SECOND,
 };
 
-/* What stands in the image now: the compiler must not take what it compiled for that. */
+/* Returns the parameters as patched: the compiler must not use the values that it compiled. */
 static const struct agent_params *patched(void)
 {
 	const struct agent_params *p = &inferscope_params;
@@ -25,10 +25,10 @@ static const struct agent_params *patched(void)
 	return p;
 }
 
-/* Between the start of a process and the daemon's first heartbeat, beside what a heartbeat is good for. */
-#define GRACE (17 * SECOND / 2)
+/* From the start of a process to the daemon's first heartbeat, in addition to the heartbeat timeout. */
+#define START_GRACE (17 * SECOND / 2)
 
-/* In a child that is given an agent of its own. */
+/* Resets the state in a forked child that gets an agent of its own. */
 static void forget_parent(void)
 {
 	ring_close();
@@ -42,7 +42,7 @@ static void forget_parent(void)
 	pool_reset();
 }
 
-/* The page that a child finds wiped also tells a child that it is one: its stamp is gone. */
+/* Maps the alive page. Fork wipes it, so a missing stamp means that this is a forked child. */
 static int make_alive(void)
 {
 	static uint32_t *stamp;
@@ -67,7 +67,7 @@ static int make_alive(void)
 	return 0;
 }
 
-static void say_hello(const struct agent_params *p, int error)
+static void write_hello(const struct agent_params *p, int error)
 {
 	struct agent_hello h = {
 		.abi = AGENT_ABI, .error = error, .ring_fd = error ? -1 : the.ring_fd, .tid = error ? 0 : (int32_t)gettid(),
@@ -84,8 +84,8 @@ static void say_hello(const struct agent_params *p, int error)
 	sys(SYS_close, fd, 0, 0);
 }
 
-/* NVTX gives its ranges to CUPTI only where this was set at the start; the kernel's copy of the environment is safe to
- * read. */
+/* Reports whether NVTX passes its ranges to CUPTI, which needs this variable at the start. The kernel's copy of the
+ * environment is safe to read. */
 static int find_nvtx(void)
 {
 	static const char name[] = "NVTX_INJECTION64_PATH=";
@@ -127,7 +127,7 @@ static int prepare(void)
 	}
 	left_inherit();
 	names_forget();
-	the.devices_said = 0;
+	the.devices_written = 0;
 	the.ranges = find_nvtx();
 	exit_watch();
 	return 0;
@@ -138,7 +138,8 @@ void name_thread(const char *name)
 	sys(SYS_prctl, PR_SET_NAME, name, 0);
 }
 
-/* The thread that made us may be pinned to one CPU, or have a priority: its work is not to wait for ours. */
+/* Resets CPU affinity and priority, which our thread inherits: the thread that created it must not wait for our work.
+ * */
 static void settle(void)
 {
 	uint64_t cpus[128]; /* 8,192 CPUs */
@@ -151,13 +152,13 @@ static void settle(void)
 		sys(SYS_sched_setaffinity, 0, bytes, cpus);
 }
 
-/* This image was not injected: CUDA loaded it. */
-static int by_itself(const struct agent_params *p)
+/* Reports whether CUDA loaded this image (CUDA_INJECTION64_PATH); otherwise it was injected. */
+static int loaded_by_cuda(const struct agent_params *p)
 {
 	return p->fd < 0;
 }
 
-/* Counts the threads in which glibc's word on the thread's id is true. */
+/* Counts the threads in which libc_tid is right. */
 static void tid_agrees(void)
 {
 	the.tids_agree += libc_tid() == gettid();
@@ -172,11 +173,11 @@ static void *run(void *unused)
 	while (!load(&the.started))
 		futex_wait(&the.started, 0, SECOND);
 	tid_agrees();
-	if (!by_itself(&the.params))
+	if (!loaded_by_cuda(&the.params))
 		bad = prepare();
 	if (!bad)
 		store(&the.alive->awake, 1);
-	say_hello(&the.params, bad);
+	write_hello(&the.params, bad);
 	if (!bad)
 		loop_serve();
 	store(&the.alive->running, 0);
@@ -185,8 +186,8 @@ static void *run(void *unused)
 }
 
 /*
- * Signals that the agent's thread must not take: all but the ones that a fault raises in the thread itself, and
- * those of libc (32 to 34), which setuid and pthread_cancel wait for in every thread.
+ * Returns the signals that the agent's thread blocks: all but those that a fault raises in the thread itself, and those
+ * of libc (32 to 34), which setuid and pthread_cancel send to every thread and wait for.
  */
 static uint64_t blocked(void)
 {
@@ -228,8 +229,8 @@ static int start(const struct agent_params *p)
 	the.tids_agree = 0;
 	tid_agrees();
 	if (!the.params.heartbeat)
-		the.params.heartbeat = the.entered + GRACE;
-	if (by_itself(p))
+		the.params.heartbeat = the.entered + START_GRACE;
+	if (loaded_by_cuda(p))
 		bad = prepare();
 	if (!bad) {
 		bad = make_thread();
@@ -242,9 +243,8 @@ static int start(const struct agent_params *p)
 }
 
 /*
- * The agent's thread says hello where there is one, and so this thread waits for nothing. Its errno is as it was: what
- * dlopen did before us leaves it alone where it succeeds (glibc's loader has an errno of its own; the tests look at it
- * after each dlopen).
+ * Starts the agent and restores errno. The agent's thread writes the hello, so this thread need not wait for it. A
+ * successful dlopen before us does not change errno (glibc's loader has its own; the tests check it after each dlopen).
  */
 static int checked_start(const struct agent_params *p)
 {
@@ -255,7 +255,7 @@ static int checked_start(const struct agent_params *p)
 		bad = start(p);
 	the.left = now();
 	if (bad)
-		say_hello(p, bad);
+		write_hello(p, bad);
 	if (bad != -EALREADY) {
 		store(&the.started, 1);
 		futex_wake(&the.started);
@@ -280,15 +280,15 @@ EXPORT int inferscope_start(int fd)
 /* InitializeInjection is what CUDA calls in a library named by CUDA_INJECTION64_PATH; 1 is success. */
 EXPORT int InitializeInjection(void)
 {
-	if (by_itself(patched()))
+	if (loaded_by_cuda(patched()))
 		checked_start(patched());
 	return 1;
 }
 
 /*
- * libc lists this image under the name of a descriptor, which is closed soon, and whose number another file of the
- * program's has then: a pipe, perhaps, at which who opens libraries by their names (symbolizers, debuggers) would wait.
- * No such file exists as the name that it is given here, in place; the list is locked meanwhile (dl_iterate_phdr).
+ * Renames this image in libc's list. It is listed as /proc/self/fd/N, whose number is soon reused by another file of
+ * the program: perhaps a pipe, on which a symbolizer or debugger that opens libraries by name would block. The new
+ * name, written in place while dl_iterate_phdr holds the lock, is that of no file.
  */
 static int give_name(struct dl_info *image, size_t size, void *start)
 {
@@ -305,11 +305,11 @@ static int give_name(struct dl_info *image, size_t size, void *start)
 	return 1;
 }
 
-extern const char __ehdr_start[] __attribute__((visibility("hidden"))); /* of the linker: the image begins there */
+extern const char __ehdr_start[] __attribute__((visibility("hidden"))); /* made by the linker: the start of the image */
 
 __attribute__((constructor)) static void loaded(void)
 {
-	if (by_itself(patched()))
+	if (loaded_by_cuda(patched()))
 		return;
 	dl_iterate_phdr(give_name, (void *)(uintptr_t)__ehdr_start);
 	checked_start(patched());

@@ -19,8 +19,8 @@ int thread_lives(uint32_t tid)
 	return !sys(SYS_tgkill, sys(SYS_getpid, 0, 0, 0), tid, 0);
 }
 
-/* struct pthread.tid of glibc on x86-64, from the thread pointer, as in 2.36. No promise of glibc's: so it is
- * believed only after a look at two threads, see tid_agrees in start.c. On arm64 it moves between versions. */
+/* Reads struct pthread.tid of glibc on x86-64, at its offset in 2.36. That is not part of the ABI, so it is used only
+ * after a check in two threads (tid_agrees in start.c). On arm64 the offset differs between versions. */
 uint32_t libc_tid(void)
 {
 	uint32_t tid = 0;
@@ -56,8 +56,8 @@ void futex_wake(uint32_t *word)
 }
 
 /*
- * By aligned words: one lies in one page with the byte that is looked for, so what is read around a text can always be
- * read. An address sanitizer would not have it, and is told so.
+ * Reads aligned words. A word never crosses a page, so the bytes around the text can always be read; only an address
+ * sanitizer would object, and is disabled here.
  */
 __attribute__((no_sanitize("address"))) size_t text_length(const char *text, size_t limit)
 {
@@ -99,7 +99,7 @@ void copy_text(char *to, const char *from, size_t room)
 	to[n] = 0;
 }
 
-/* What compilers call by themselves; -fno-builtin keeps them from turning the loops into calls of these. */
+/* Compilers call these implicitly; -fno-builtin keeps them from turning these loops into calls of themselves. */
 void *memcpy(void *restrict to, const void *restrict from, size_t n)
 {
 	unsigned char *t = to;

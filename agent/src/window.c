@@ -1,39 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One window: subscribe (the lock: nothing before it), enable, record, and out. The way out is a finalize inside
- * a callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, disable, which leaves
- * graphs that ran slower. Unsubscribing and finalizing free what a thread inside of CUPTI still uses: neither is done
- * before all threads are proven to be outside (outside.c), but for a subscription under which nothing was ever on. So
- * is a flush. A subscription begins, and buffers are registered, only beside threads that have left all earlier ones
- * (left.c). No other order of these calls is safe.
- * Nor is any where several threads launch CUDA graphs (graphs.c).
- * That call is one that the agent's own thread makes (window_end): the target need make none. Only where the
- * target launches graphs is it the next one of the thread that does.
+ * One window: subscribe (first, as it is the lock), enable, record, end. A window ends with a finalize inside a
+ * callback at the exit of a synchronizing call, with the kinds still on; or, after a deadline, by disabling, which
+ * leaves graphs that ran slower. Flushing, unsubscribing and finalizing free memory that a thread inside CUPTI still
+ * uses: they are done only when all threads are proven to be outside (outside.c), except for a subscription under which
+ * nothing was enabled. A subscription begins, and buffers are registered, only when all threads have left all earlier
+ * ones (left.c). No other order of these calls is safe, and none at all where several threads launch graphs (graphs.c).
  *
- * cuptiSubscribe takes a lock of the driver's for writing, which every call into the driver holds for reading, and
- * readers go first: where several threads are nearly always inside, it waits for seconds to minutes (measured:
- * libcuda 580, CUPTI 13.0). There a window without graphs ends by turning the kinds off, which is safe and cheap, and
- * the next one turns them on again: the subscription is kept. It is given up in the good way when no more windows are
- * wanted. cuptiFinalize takes the same lock: a thread of the target that finalized would lie still for as long, so
- * there the agent's does.
+ * The agent's own thread makes the synchronizing call (window_end), so the target need not make one. Only where the
+ * target launches graphs, the window ends at the next such call of the thread that launches them.
+ *
+ * cuptiSubscribe takes a lock of the driver for writing, which every call into the driver holds for reading, and
+ * readers go first: where several threads are nearly always inside, it waits for seconds to minutes (measured: libcuda
+ * 580, CUPTI 13.0). There a window without graphs ends by turning the kinds off, which is safe and cheap, and the next
+ * one turns them on again: the subscription is kept until no more windows are wanted, and then ended with a finalize.
+ * cuptiFinalize takes the same lock and would block a thread of the target for as long, so there the agent's thread
+ * makes that call.
  */
 #include "agent.h"
 
-/* What is recorded. Markers only where NVTX reaches CUPTI: they are the last. */
+/* The recorded kinds. Markers, only where NVTX reaches CUPTI, come last. */
 static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY_PEER, KIND_MEMSET, KIND_OVERHEAD,
 	KIND_MARKER };
 
 #define OWN_CALL 17 /* cuCtxSynchronize */
-#define PATIENCE 50 /* times POLL for which a window's last word waits for room in the ring: without it all of the
-                     * window is lost */
-#define OWN (6 * MS)    /* for which all threads are waited for to be outside, where the agent's thread ends a window */
-#define LEISURE (200 * MS) /* the same for a flush, in the midst of a window */
-#define LAST (50 * MS)  /* the same when nothing is to stay */
-#define THEIRS (2 * MS) /* the same where one of the target's does, which waits meanwhile; at later tries for longer */
-#define MOST (100 * MS) /* a way out that is longer is not taken in window after window: threads are held meanwhile */
-#define TRIES 3         /* after which that is doubled, twice */
-#define ARRIVAL 20000 /* ns from before the driver to CUPTI's callback: a microsecond, as a rule */
-#define KEEP_AFTER (300 * MS) /* what a subscription may take that is made anew for each window */
+#define WRITE_RETRIES 50 /* of POLL each, for room in the ring for AGENT_WINDOW: without it the whole window is lost */
+#define END_TIMEOUT (6 * MS)    /* for all threads to be outside, where the agent's thread ends a window */
+#define FLUSH_TIMEOUT (200 * MS) /* the same for a flush during a window */
+#define SHUTDOWN_TIMEOUT (50 * MS)  /* the same when nothing may stay enabled */
+#define TARGET_END_TIMEOUT (2 * MS) /* the same where a thread of the target ends it; later tries take longer */
+#define MAX_END (100 * MS) /* an end that takes longer is not repeated in each window: threads are held meanwhile */
+#define TRIES_PER_DOUBLING 3         /* after so many tries TARGET_END_TIMEOUT is doubled, twice */
+#define CALLBACK_DELAY 20000 /* ns between the entry of a driver call and CUPTI's callback; usually 1 us */
+#define KEEP_AFTER (300 * MS) /* a subscription that takes longer is kept between windows */
 
 static uint64_t realtime(void)
 {
@@ -43,7 +42,7 @@ static uint64_t realtime(void)
 	return (uint64_t)t.seconds * SECOND + (uint64_t)t.nanoseconds;
 }
 
-/* Notes what a step took that began at since; returns its end. */
+/* Records the time that a step took since it began; returns its end. */
 static uint64_t took(enum agent_step step, uint64_t since)
 {
 	uint64_t t = now(), ns = t - since;
@@ -60,7 +59,7 @@ static void kinds_off(void)
 	the.window.kinds = 0;
 }
 
-/* Kernels are what it is about; any other kind that this CUPTI or device refuses is done without. */
+/* Kernels are required; other kinds that this CUPTI or device refuses are skipped. */
 static int kinds_on(void)
 {
 	for (uint32_t i = 0; i < COUNT(kinds); i++) {
@@ -74,7 +73,7 @@ static int kinds_on(void)
 	return 0;
 }
 
-/* Overheads and markers carry threads: as gettid counts them, for the time of the window. */
+/* Overhead and marker records carry thread ids: use those of gettid for the time of the window. */
 static void thread_ids_on(void)
 {
 	uint32_t type = 0;
@@ -92,7 +91,7 @@ static void thread_ids_back(void)
 	the.window.thread_ids = 0;
 }
 
-/* A profiler of the target's own that comes later must find the clock that it expects. */
+/* Restores the clock that a later profiler in the target expects. */
 static void clock_back(void)
 {
 	the.cupti.clock(realtime);
@@ -116,9 +115,8 @@ static void reset(void)
 	pending_forget();
 }
 
-/* Who has refused us: CUPTI says it from 13.3 on, to one who asks to subscribe by a function of that version. Should
- * that let us in
- * - the other one has just gone, or it is not as exclusive as the first - nothing is done with it. */
+/* Reads the name of the current subscriber, which CUPTI returns from 13.3 on to a subscription by cuptiSubscribe_v2.
+ * Should that succeed, because the other one has just left or is not exclusive, it is undone. */
 static void ask_holder(void)
 {
 	char name[AGENT_HOLDER] = "";
@@ -133,9 +131,9 @@ static void ask_holder(void)
 }
 
 /*
- * While a thread of the target captures a graph, calls of other threads that may be unsafe fail, and spoil it, unless
- * their thread has said that it is relaxed about it (cuThreadExchangeStreamCaptureMode in the driver's reference):
- * nothing that the agent's thread calls waits for the target's work.
+ * Sets the relaxed capture mode (cuThreadExchangeStreamCaptureMode). Otherwise a potentially unsafe call by the agent's
+ * thread would fail and invalidate a graph that a thread of the target is capturing. Nothing that the agent's thread
+ * calls waits for work of the target.
  */
 static void relax(void)
 {
@@ -167,7 +165,7 @@ int window_subscribe(void)
 	gate_wait(0);
 	store(&the.ring->opening, 0);
 	the.slow = !bad && took(STEP_SUBSCRIBE, w->began) - w->began > KEEP_AFTER;
-	return bad; /* where it failed, not a thing was changed */
+	return bad; /* where it failed, nothing was changed */
 }
 
 void window_unsubscribe(void)
@@ -175,7 +173,7 @@ void window_unsubscribe(void)
 	the.cupti.unsubscribe(the.window.subscriber);
 }
 
-/* What a subscription needs once. */
+/* Sets up a new subscription. */
 static int set_up(void)
 {
 	int bad = the.cupti.buffers(pool_request, records_complete);
@@ -187,14 +185,14 @@ static int set_up(void)
 	return bad;
 }
 
-/* Calls before kinds, and off after them: no graph runs with the kinds on of which nobody knows. */
+/* Callbacks go on before the kinds, and off after them, so that every graph that runs with the kinds on is known. */
 static int turn_on(void)
 {
 	size_t earlier = 0;
 	uint64_t t = now();
 	int bad;
 
-	/* What was lost since the last window, such as the record of the call that it ended in, is none of this one's. */
+	/* Records lost since the last window, such as that of the call in which it ended, do not belong to this one. */
 	the.cupti.dropped(NULL, 0, &earlier);
 	calls_enable(1, 0);
 	t = took(STEP_CALLBACKS, t);
@@ -244,7 +242,7 @@ int window_open(void)
 	return 0;
 }
 
-/* While the phase is WANTED any thread may finalize: this one keeps its hands off CUPTI. */
+/* While the phase is WANTED any thread may finalize, so the agent's thread must not call CUPTI. */
 void window_want(void)
 {
 	uint64_t t = now();
@@ -259,18 +257,17 @@ int window_unwant(void)
 	return swapped(&the.window.phase, PHASE_WANTED, PHASE_OPEN) ? 0 : -1;
 }
 
-/* Where there is no gate, one that is about to launch a graph has come to its callback after a moment: then it is known
- * who launches. */
+/* Without a gate, waits until a thread that is about to launch a graph has reached its callback, and is known. */
 static int graphs_out(uint32_t tid)
 {
 	uint64_t t = now();
 
-	while (!the.ring->gate && now() - t < ARRIVAL)
+	while (!the.ring->gate && now() - t < CALLBACK_DELAY)
 		;
 	return graphs_allow(tid);
 }
 
-/* As outside_wait, and none of them goes on before outside_end. */
+/* Like outside_wait, and all threads stay held until outside_end. */
 static int all_out(uint32_t but, uint64_t ns)
 {
 	if (!outside_wait(but, ns))
@@ -289,8 +286,8 @@ static int others_out(uint32_t tid)
 
 	if (the.window.own == 1)
 		return 1;
-	n = the.window.tries++ / TRIES;
-	out = all_out(tid, THEIRS << (n < 2 ? n : 2));
+	n = the.window.tries++ / TRIES_PER_DOUBLING;
+	out = all_out(tid, TARGET_END_TIMEOUT << (n < 2 ? n : 2));
 
 	the.window.tried = now();
 	return out;
@@ -313,20 +310,20 @@ void window_finish(uint32_t tid, uint32_t before)
 	t = took(STEP_FLUSH, t);
 	window_leave();
 	t = took(STEP_LEAVE, t);
-	/* Where nothing holds such threads, a graph that one launched while kinds were on was noted by its callback. */
+	/* Without gates, a graph that was launched while kinds were on was noted by its callback. */
 	the.window.given_up = !graphs_allow(tid);
 	if (!the.window.given_up)
 		the.cupti.finalize();
 	left_all(tid);
 	outside_end();
 	the.window.left = took(STEP_FINALIZE, t);
-	the.slow_out = the.window.left - the.window.off > MOST;
+	the.slow_out = the.window.left - the.window.off > MAX_END;
 	store(&the.window.phase, PHASE_DONE);
 	futex_wake(&the.window.phase);
 }
 
-/* A synchronizing call of this thread's, which has no context: the driver refuses it at once, and touches nothing of
- * the target's. CUPTI calls back at its exit all the same (libcuda 580, CUPTI 13.0). */
+/* Makes a synchronizing call in this thread, which has no context: the driver rejects it at once and touches nothing of
+ * the target. CUPTI still calls back at its exit (libcuda 580, CUPTI 13.0). */
 static void own_call(void)
 {
 	if (the.cuda.synchronize)
@@ -337,7 +334,7 @@ int window_end(int last)
 {
 	uint64_t t = now();
 
-	if (!all_out(0, last ? LAST : OWN))
+	if (!all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT))
 		return 0;
 	the.window.own = 1;
 	the.cupti.callback(1, the.window.subscriber, DOMAIN_DRIVER, OWN_CALL);
@@ -356,14 +353,14 @@ int window_end(int last)
 }
 
 /*
- * Turns all off, and hands over what was recorded, where all threads are outside (window_flush). Elsewhere CUPTI keeps
+ * Turns everything off and, where all threads are outside, delivers the records (window_flush). Otherwise CUPTI keeps
  * the buffers that are not full: they come in a later window, or never. Returns whether the threads are outside, and
  * held until outside_end; none is held in a process that exits.
  *
- * The kinds go off with that proof or without it, where the time is up. A thread that is inside meanwhile goes on in
- * what it knows: turning kinds off frees no subscriber and no buffer, only a flush, an unsubscribe and a finalize do, and
- * none of these is made here without the proof. Nor does a finalize follow before the kinds have been on again and every
- * graph that ran under them has, too (may_finalize), be it this image that makes it or the next one (left_stay).
+ * The kinds go off at the timeout even without that proof. This is safe for a thread inside: turning kinds off frees no
+ * subscriber and no buffer; only a flush, an unsubscribe and a finalize do, and they need the proof. A finalize, by
+ * this image or the next one (left_save), waits until the kinds have been on again and every graph has run again under
+ * them (may_finalize).
  */
 static int hand_over(uint64_t patience)
 {
@@ -378,7 +375,7 @@ static int hand_over(uint64_t patience)
 	t = took(STEP_DISABLE, the.window.off);
 	if (out)
 		the.cupti.flush(FLUSH_FORCED);
-	else if (the.window.calls) /* at least so many: whoever reads the window is to know that it may not be whole */
+	else if (the.window.calls) /* a lower limit: marks the window as possibly incomplete */
 		add(&the.window.dropped, pending_count() + 1);
 	records_lost();
 	the.window.left = took(STEP_FLUSH, t);
@@ -397,12 +394,13 @@ int window_drop(int last)
 {
 	int how = END_KEPT;
 
-	if (!swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN) && !swapped(&the.window.phase, PHASE_OPEN, PHASE_TAKEN))
+	if (!swapped(&the.window.phase, PHASE_WANTED, PHASE_TAKEN) &&
+	    !swapped(&the.window.phase, PHASE_OPEN, PHASE_TAKEN))
 		return 0;
-	if (hand_over(last ? LAST : OWN)) {
+	if (hand_over(last ? SHUTDOWN_TIMEOUT : END_TIMEOUT)) {
 		give_up();
 		how = END_DISABLED;
-	} else if (exiting()) { /* it takes the subscription with it, soon and beside us */
+	} else if (exiting()) { /* the exit removes the subscription */
 		how = END_DISABLED;
 	}
 	the.window.left = took(STEP_LEAVE, the.window.left);
@@ -412,7 +410,7 @@ int window_drop(int last)
 
 int window_release(int last)
 {
-	if (!all_out(0, last ? LAST : OWN))
+	if (!all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT))
 		return 0;
 	give_up();
 	return 1;
@@ -420,22 +418,22 @@ int window_release(int last)
 
 void window_keep(void)
 {
-	if (hand_over(OWN))
+	if (hand_over(END_TIMEOUT))
 		outside_end();
 }
 
 /*
- * A flush, forced or not, takes a buffer away from its thread and frees what leads to it, and takes no lock that the
- * thread takes to make a record: one that loses its CPU there goes on in freed memory (an H100, CUPTI 13.0: 3 of 2,380
- * attachments to programs that hardly get a CPU, all at libcupti+0x838b0). Buffers that are full CUPTI hands over by
- * itself; their threads are done with them.
+ * A flush, forced or not, takes the buffer from its thread and frees what refers to it, without the lock under which
+ * the thread writes a record: a thread that loses its CPU there continues in freed memory (an H100, CUPTI 13.0: 3 of
+ * 2,380 attachments to programs that hardly get a CPU, all at libcupti+0x838b0). CUPTI delivers full buffers by itself;
+ * their threads no longer use them.
  */
 int window_flush(void)
 {
 	struct window *w = &the.window;
 	uint64_t t, ns;
 
-	if (!all_out(0, LEISURE))
+	if (!all_out(0, FLUSH_TIMEOUT))
 		return 0;
 	t = now();
 	the.cupti.flush(0);
@@ -451,16 +449,16 @@ int window_flush(void)
 
 _Static_assert(sizeof(((struct agent_slot *)0)->args) == sizeof(the.window.took), "a slot has room for the steps");
 
-static void steps_said(const struct window *w)
+static void write_steps(const struct window *w)
 {
 	struct agent_slot s = { .ts = w->began, .dur = w->flush_took, .tid = w->want_took, .kind = AGENT_STEPS };
 
 	s.ret = w->flush_at > w->opened ? (int32_t)((w->flush_at - w->opened) / 1000) : 0;
 	memcpy(s.args, w->took, sizeof(s.args));
-	ring_write(&s); /* without it the window is as good */
+	ring_write(&s); /* the window is valid without it */
 }
 
-void window_said(int how)
+void window_written(int how)
 {
 	struct window *w = &the.window;
 	struct agent_slot s = {
@@ -469,8 +467,8 @@ void window_said(int how)
 		.args = { w->records, w->dropped, w->entered, w->left - w->off },
 	};
 
-	steps_said(w);
-	for (int i = 0; !ring_write(&s) && i < PATIENCE && !exiting(); i++)
+	write_steps(w);
+	for (int i = 0; !ring_write(&s) && i < WRITE_RETRIES && !exiting(); i++)
 		futex_wait(&the.ring->wake, peek(&the.ring->wake), POLL);
 	add(&the.ring->windows, 1);
 	store(&the.ring->lost, 0);
