@@ -69,10 +69,7 @@ var dataKinds = []struct {
 	name  string
 	bytes uint64
 }{
-	{
-		"int8",
-		1,
-	},
+	{"int8", 1},
 	{"uint8", 1},
 	{"int32", 4},
 	{"uint32", 4},
