@@ -21,10 +21,14 @@ const leastChanges = 2
 func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 	p := programOf(a.t.Rec)
 	list := slices.Concat(a.ahead(p, row.ID, &w), row.Changes)
+	if w.ownCode() {
+		list = slices.DeleteFunc(list, func(c cause.Change) bool { return strings.HasPrefix(c.Text, "Give the library") })
+		list = append(list, general(row.ID)[0])
+	}
 	if a.subject == aboutCPU {
 		list = slices.DeleteFunc(list, func(c cause.Change) bool { return ofGPU(&c) || !a.suits(p, row.ID, &w, &c) })
 		if list = slices.Concat(withoutGPU(row.ID, &w), list); len(list) < leastChanges {
-			list = append(list, general()...)
+			list = append(list, general(row.ID)...)
 		}
 	}
 	if w.others { // the program's own threads did not take the CPU
@@ -128,8 +132,17 @@ func (a *analysis) waitsIdle(id cause.ID) bool {
 		(id == cause.Worker || id == cause.Sleep || id == cause.NoWork || id == cause.Network)
 }
 
+// ownCode reports whether most of the time is spent in native code of the program's executable, not of a library.
+func (w *facts) ownCode() bool {
+	return len(w.functions) > 0 && w.functions[0].kind == recording.NativeFrame && w.functions[0].file != "" &&
+		!strings.Contains(w.functions[0].file, ".so")
+}
+
 // general returns changes for any program without a GPU.
-func general() []cause.Change {
+func general(id cause.ID) []cause.Change {
+	if id == cause.NoWork {
+		return []cause.Change{{Where: "Host", Text: "Run fewer replicas, or let other programs use the machine meanwhile"}}
+	}
 	return []cause.Change{
 		{Where: "Code", Text: "Take work out of what the report names: do it once, or for less"},
 		{Where: "Host", Text: "Give the program more CPUs, or faster ones"},

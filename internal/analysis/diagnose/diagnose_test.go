@@ -2,6 +2,7 @@ package diagnose_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -320,6 +321,37 @@ func TestWithoutGPU(t *testing.T) {
 	}
 	if want := "No GPU is used. Python code in crunch (batch.py:3) takes the main thread's time: 70.0% of the time (700 ms)."; d.Headline != want {
 		t.Errorf("headline %q, want %q", d.Headline, want)
+	}
+}
+
+// TestSleepingServer holds that a server that has loaded CUDA and did nothing is not said to use no GPU, nor to work less.
+func TestSleepingServer(t *testing.T) {
+	s := newScene(t)
+	s.Meta.GPU, s.alone = nil, true
+	s.Meta.Libraries = []recording.Library{{Path: "/usr/lib/libcuda.so.1", Kind: "driver"}}
+	s.step(0, 1000, cause.NoWork)
+	d := s.diagnose()
+	if want := "No GPU was used in this time. Nobody asks for anything: 100.0% of the time (1.00 s)."; d.Headline != want {
+		t.Errorf("headline %q, want %q", d.Headline, want)
+	}
+	if list := d.Findings[0].Changes; !strings.HasPrefix(list[0].Text, "Nothing is wrong") ||
+		!strings.HasPrefix(list[1].Text, "Run fewer replicas") {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestLibraryOfNoProgram holds that threads of a library are no remedy where the program's own code computes.
+func TestLibraryOfNoProgram(t *testing.T) {
+	for file, want := range map[string]bool{"server": false, "libopenblas.so.0": true} {
+		s := newScene(t)
+		s.Meta.GPU, s.alone = nil, true
+		stack := s.Stack(recordtest.Native("main.work", file))
+		s.step(0, 1000, cause.NativeWork, func(x *gap.Step) { x.Stack = stack })
+		list := s.diagnose().Findings[0].Changes
+		got := slices.ContainsFunc(list, func(c diagnose.Change) bool { return strings.Contains(c.Text, "Give the library") })
+		if got != want || len(list) < 2 {
+			t.Errorf("%s: %+v", file, list)
+		}
 	}
 }
 

@@ -230,12 +230,13 @@ func (a *analysis) headline(d *Diagnosis) string {
 	case d.Verdict == Healthy:
 		return a.healthy(d, busy)
 	case (top == nil || top.Minor && d.Verdict == CPUOnly) && !a.seen():
-		return "No GPU is used, and what the main thread did has no single cause that stands out."
+		return a.noGPU() + ", and what the main thread did has no single cause that stands out."
 	case top == nil:
 		return fmt.Sprintf("The GPU works for %s of the time; what it loses has no single cause.", format.Percent(busy))
 	case d.Verdict == CPUOnly:
 		return fmt.Sprintf(
-			"No GPU is used. %s: %s of the time (%s).",
+			"%s. %s: %s of the time (%s).",
+			a.noGPU(),
 			top.Title,
 			format.Percent(top.Share),
 			format.Span(top.Cost),
@@ -246,6 +247,15 @@ func (a *analysis) headline(d *Diagnosis) string {
 		s += ". To change it: " + clause(strings.TrimPrefix(list[0].Text, "In "+top.Place+": "))
 	}
 	return s + "."
+}
+
+// noGPU says that nothing was seen of a GPU. A server that has loaded CUDA and is asked for nothing uses one at other
+// times.
+func (a *analysis) noGPU() string {
+	if len(a.t.Rec.Meta.Libraries) > 0 {
+		return "No GPU was used in this time"
+	}
+	return "No GPU is used"
 }
 
 // healthy says what is left to gain of a GPU that works nearly all of the time, if anything is.
