@@ -129,7 +129,8 @@ func TestStatus(t *testing.T) {
 		"inferscoped 1.2.3", "pid 77 for 100 s", "500 ms of CPU time (0.5% of a core)", "45.0 MB of memory",
 		"67.1 MB of kernel memory", "780,000 events in 50.0 MB of 100 MB, reaching back 42.0 s",
 		"Events were dropped because a CPU's ring buffer was full (7; cpu 1)", "python", "cuda",
-		"/lib/libcuda.so.1", "10 to 33 times more",
+		"/lib/libcuda.so.1", "10 to 33 times more", "running: probes are attached by session, ", "and stay",
+		"unavailable: nvidia-smi is not installed here", ", to its end",
 		"12 recordings on the disk, 34.0 MB, of 26 made; 3 deleted by quota or age, not uploaded; 2 lost, " +
 			"as they had just begun; up to 10 s are missing where the recorder was killed, once; " +
 			"a stretch was not written: no room",

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,12 +65,15 @@ func (d *fakeDaemon) Status() api.Status {
 	d.mu.Unlock()
 	return api.Status{
 		Version: "1.2.3", PID: 77, Uptime: 100, Targets: targets,
-		Sources: []recording.Source{{Name: "cuda", State: "running"}},
+		Sources: []recording.Source{
+			{Name: "cuda", State: "running", Detail: strings.Repeat("probes are attached by session, ", 10) + "and stay"},
+			{Name: "gpu sensors", State: "unavailable", Detail: "nvidia-smi is not installed here"},
+		},
 		Agents: []recording.AgentStatus{{
 			Agent: recording.Agent{
 				PID:     recordtest.PID,
 				State:   "refused",
-				Detail:  "another profiler\x1b[31m holds CUPTI",
+				Detail:  "another profiler\x1b[31m holds CUPTI" + strings.Repeat(", and this text is long", 10) + ", to its end",
 				Stopped: 400_000,
 			},
 			Kernels: 1234, Windows: 5,

@@ -124,7 +124,7 @@ func (c *connection) awaitWatched(ctx context.Context, f *reportFlags) error {
 	for {
 		targets, err := c.Targets(ctx)
 		if err != nil {
-			return err
+			return c.own.explain(err)
 		}
 		if !attaching(targets, c.pid) {
 			break
@@ -198,7 +198,7 @@ func (g *global) reachOwn(ctx context.Context, f *reportFlags, why error) (*conn
 		return nil, err
 	}
 	c := &connection{Client: own.Client, g: g, pid: pid, own: own, fresh: true, over: make(chan struct{})}
-	return c.begin(ctx, f, func() error { return own.Watch(ctx, pid) })
+	return c.begin(ctx, f, func() error { return own.explain(own.Watch(ctx, pid)) })
 }
 
 // window returns the interval of a report. For a process that was not watched before it is the next seconds.

@@ -159,6 +159,15 @@ func (w *watcher) await() error {
 	}
 }
 
+// explain adds the daemon's log to an error that says that a temporary daemon does not answer: the log goes with it.
+func (w *watcher) explain(err error) error {
+	if w == nil || w.own == nil || clierror.CodeOf(err) != clierror.NoDaemon {
+		return err
+	}
+	return clierror.New(clierror.NoDaemon, "look at the machine's load, and try again",
+		fmt.Errorf("%w; this command started it, and it logged: %s", err, w.lastWords()))
+}
+
 // lastWords returns the end of the daemon's log.
 func (w *watcher) lastWords() string {
 	const most = 2000 // bytes

@@ -91,7 +91,9 @@ func statusPage(s *api.Status) *document.Document {
 	if len(s.Targets) == 0 {
 		d.Add(document.Paragraph("It watches no process that this user may see."))
 	}
-	d.AddTable("Sources", sourceTable(s))
+	if len(s.Sources) > 0 {
+		d.Add(document.Heading("Sources"), sourceFacts(s))
+	}
 	addOverhead(d, s.Overhead)
 	d.AddTable("Agents", agentTable(s.Agents))
 	if f := agentFacts(s.Agents); len(f) > 0 {
@@ -261,14 +263,16 @@ func failures(n uint64, one, many, because string) string {
 	return "; " + many
 }
 
-func sourceTable(s *api.Status) *document.Table {
-	t := &document.Table{
-		Columns: []document.Column{document.Left("Source", 0), document.Left("State", 0), document.Left("Detail", 1)},
-	}
+// sourceFacts lists the sources, not as a table, whose column of long texts would be left out.
+func sourceFacts(s *api.Status) (f document.Facts) {
 	for _, src := range s.Sources {
-		t.Row(format.Clean(src.Name), format.Clean(src.State), format.Clean(src.Detail))
+		text := format.Clean(src.State)
+		if src.Detail != "" {
+			text += ": " + format.CleanText(src.Detail)
+		}
+		f.Add(format.Clean(src.Name), text)
 	}
-	return t
+	return f
 }
 
 // agentTable lists how the GPU activity of each process is recorded.
@@ -295,7 +299,7 @@ func agentFacts(agents []recording.AgentStatus) (f document.Facts) {
 		a := &agents[i]
 		said := slices.DeleteFunc([]string{a.Detail, a.Slower}, func(s string) bool { return s == "" })
 		if len(said) > 0 {
-			f.Add(fmt.Sprintf("pid %d", a.PID), format.Clean(strings.Join(said, "; ")))
+			f.Add(fmt.Sprintf("pid %d", a.PID), format.CleanText(strings.Join(said, "; ")))
 		}
 	}
 	return f

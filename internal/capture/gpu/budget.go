@@ -3,6 +3,8 @@ package gpu
 import (
 	"fmt"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/format"
 )
 
 const (
@@ -89,13 +91,13 @@ func (s *Source) spending(q *session) string {
 	share := 100 * float64(window) / float64(period)
 	took := fmt.Sprintf(
 		"a window takes %s of this program's time, windows together %.1f%%",
-		window.Round(100*time.Microsecond),
+		format.Span(uint64(window)),
 		share,
 	)
 	if !c.known {
 		took = fmt.Sprintf(
 			"by its records a window is predicted to take %s of this program's time, windows together %.1f%%",
-			window.Round(100*time.Microsecond),
+			format.Span(uint64(window)),
 			share,
 		)
 	}
