@@ -14,14 +14,14 @@ import (
 func TestTemporaryDaemonIsExplained(t *testing.T) {
 	mute := clierror.New(clierror.NoDaemon, "look into the daemon's log", errors.New("the daemon does not answer"))
 	var running *watcher
-	if got := running.explain(mute); got != error(mute) {
+	if got := running.explain(mute); !errors.Is(got, mute) || clierror.HintOf(got) != mute.Hint {
 		t.Errorf("of a running daemon: %v", got)
 	}
 	w := &watcher{own: &exec.Cmd{}, dir: t.TempDir()}
 	if err := os.WriteFile(w.log(), []byte("it waits for a lock\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if other := errors.New("no such process"); w.explain(other) != other || w.explain(nil) != nil {
+	if other := errors.New("no such process"); w.explain(other).Error() != other.Error() || w.explain(nil) != nil {
 		t.Error("an answer of the daemon is explained")
 	}
 	got := w.explain(mute)

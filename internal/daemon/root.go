@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
@@ -187,13 +187,13 @@ func (r *root) unprobedLosses(from, to uint64) []loss.Loss {
 		total, worst, longest[l.pid] = total+1, max(worst, d), max(longest[l.pid], d)
 		byPID[l.pid] = loss.Loss{
 			Reason: loss.LateProbe, Count: byPID[l.pid].Count + 1, PID: l.pid, Where: fmt.Sprintf("pid %d", l.pid),
-			Detail: "unprobed for " + shown(longest[l.pid]),
+			Detail: "unprobed for " + format.Span(longest[l.pid]),
 		}
 	}
 	if len(byPID) > maxLateRows {
 		return []loss.Loss{{
 			Reason: loss.LateProbe, Count: total,
-			Detail: fmt.Sprintf("in %d processes, each unprobed for at most %s", len(byPID), shown(worst)),
+			Detail: fmt.Sprintf("in %d processes, each unprobed for at most %s", len(byPID), format.Span(worst)),
 		}}
 	}
 	out := make([]loss.Loss, 0, len(byPID))
@@ -202,6 +202,3 @@ func (r *root) unprobedLosses(from, to uint64) []loss.Loss {
 	}
 	return out
 }
-
-// shown formats a time in ns.
-func shown(ns uint64) string { return time.Duration(ns).Round(100 * time.Microsecond).String() }

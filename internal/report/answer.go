@@ -165,7 +165,11 @@ func programText(m *Model) string {
 		s += ", imported from " + format.Clean(tool)
 	}
 	w := &m.Summary.Window
-	s += "; " + format.Span(w.Length)
+	length := w.Length
+	if m.Target.Exited && w.ObservedTo > w.From && w.ObservedTo < w.To { // it was asked for later
+		length = w.ObservedTo - w.From
+	}
+	s += "; " + format.Span(length)
 	if w.WallFrom != 0 {
 		s += " from " + format.Moment(w.WallFrom)
 	}

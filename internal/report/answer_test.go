@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/report/document"
@@ -241,6 +242,19 @@ func TestLatencySaysWhatItIsOf(t *testing.T) {
 		if got := latencyText(m); !strings.HasSuffix(got, c.want) {
 			t.Errorf("%q does not end with %q", got, c.want)
 		}
+	}
+}
+
+// TestProgramUpToItsEnd: the time after the end of a program is no time of it.
+func TestProgramUpToItsEnd(t *testing.T) {
+	m := &Model{}
+	m.Summary.Window = summary.Window{From: 100 * ms, To: 700 * ms, Length: 600 * ms, ObservedFrom: 150 * ms, ObservedTo: 400 * ms}
+	if got := programText(m); !strings.Contains(got, "; 600 ms") {
+		t.Errorf("while it runs: %q", got)
+	}
+	m.Target.Exited, m.Target.Ending = true, &exitModel{}
+	if got := programText(m); !strings.Contains(got, "; 300 ms") {
+		t.Errorf("after its end: %q", got)
 	}
 }
 

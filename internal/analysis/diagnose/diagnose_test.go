@@ -355,6 +355,25 @@ func TestLibraryOfNoProgram(t *testing.T) {
 	}
 }
 
+// TestNobodyWaitsForWhoLacksACPU holds that threads that lack a CPU in turn are not said to wait for each other.
+func TestNobodyWaitsForWhoLacksACPU(t *testing.T) {
+	s := newScene(t)
+	n := 0
+	loop(s, 30, cause.NoCPU, func(x *gap.Step) {
+		if n++; n%4 == 0 {
+			x.WaiterPID, x.WaiterTID = recordtest.PID, recordtest.PID+1
+		}
+	})
+	d := s.diagnose()
+	i := slices.IndexFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "no-cpu" })
+	if i < 0 {
+		t.Fatalf("found %q", causes(d))
+	}
+	if got := text(&d.Findings[i]); strings.Contains(got, "waited for") {
+		t.Errorf("%s", got)
+	}
+}
+
 // TestWaitIsForAnotherThread: whom the main thread waited for is another thread, or nobody knows.
 func TestWaitIsForAnotherThread(t *testing.T) {
 	for _, c := range []struct {

@@ -117,7 +117,8 @@ func (a *analysis) others(f *Finding, g *group, w facts) {
 	add := func(format string, args ...any) {
 		f.Evidence = append(f.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
 	}
-	if w.waiter != "" && w.doer != "" && w.waiter != w.doer {
+	// Of a missing CPU the doer is who lacks it: another thread than the waiter if several lack one in turn.
+	if w.waiter != "" && w.doer != "" && w.waiter != w.doer && g.id != cause.NoCPU {
 		add("%s, which launches the work, waited for %s.", w.waiter, w.doer)
 	}
 	var did []string
