@@ -42,8 +42,8 @@ func (g *global) info(path string, asJSON, verify bool) error {
 	}
 	if bad := len(in.Missing) + len(in.Damaged); bad > 0 {
 		return clierror.New(clierror.General, "record again, or copy it again from where it came",
-			fmt.Errorf("%d files of this recording are missing or damaged: %s",
-				bad, format.Clean(strings.Join(append(in.Missing, in.Damaged...), ", "))))
+			fmt.Errorf("missing or damaged in this recording: %s: %s",
+				format.Plural(uint64(bad), "file", "files"), format.Clean(strings.Join(append(in.Missing, in.Damaged...), ", "))))
 	}
 	return nil
 }

@@ -32,9 +32,10 @@ func (g *global) openSource(ctx context.Context, path string) (*recording.Record
 	if err == nil {
 		return rec, nil
 	}
-	code, hint := clierror.General, "record it again, or ask whoever sent it to"
+	code, hint := clierror.General, "record it again, or get a complete copy of it"
+	_, missing := os.Stat(path)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(missing, os.ErrNotExist):
 		code, hint = clierror.Usage, "check the name; inferscope record --pid N -o NAME.isc makes one"
 	case errors.Is(err, importer.ErrUnknown), errors.Is(err, importer.ErrNoTraces):
 		hint = "give a .isc folder or .isc.zip, traces of torch.profiler or a folder of them, or the SQLite export of Nsight Systems"

@@ -89,6 +89,31 @@ func TestRangesOfAPart(t *testing.T) {
 	}
 }
 
+// TestKernelsWithinTheBreakdown holds that kernels are a part of the time that the GPU computed, as far as it counts.
+func TestKernelsWithinTheBreakdown(t *testing.T) {
+	half := func() *recording.Recording {
+		rec := exporttest.Decode(100)
+		rec.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{
+			Name:   recording.SchedulingSource,
+			Paused: []recording.Pause{{From: rec.Meta.From, To: rec.Meta.From + 2*(rec.Meta.To-rec.Meta.From)/5}},
+		}}}
+		return rec
+	}
+	c := diff.New("a", "b", half(), half())
+	sum, computing := 0.0, 0.0
+	for _, k := range c.Kernels {
+		sum += k.A
+	}
+	for _, p := range c.Parts {
+		if p.Name == "GPU compute" {
+			computing = p.A
+		}
+	}
+	if sum == 0 || sum > 1.1*computing {
+		t.Errorf("kernels take %f of %f", sum, computing)
+	}
+}
+
 // TestOtherIterations holds that iterations of different kinds are not compared, and that the text says why.
 func TestOtherIterations(t *testing.T) {
 	other := exporttest.Decode(100)

@@ -17,31 +17,35 @@ type runs struct {
 	some []float64 // durations, ns
 }
 
-// kernelRuns gathers the runs of each kernel by its short name.
-func kernelRuns(t *timeline.Timeline) map[string]*runs {
+// kernelRuns gathers the runs of each kernel by its short name: those within the time of each device that the breakdown
+// is about, of which they are a share.
+func kernelRuns(t *timeline.Timeline, within []timeline.Spans) map[string]*runs {
 	out := map[string]*runs{}
 	byIndex := map[int32]*runs{}
-	for i := range t.Activities {
-		a := &t.Activities[i]
-		if a.Kind != timeline.Kernel {
-			continue
-		}
-		k := t.KernelIndex(a)
-		if k == timeline.None {
-			continue
-		}
-		r := byIndex[k]
-		if r == nil {
-			name := symname.Shorten(t.Rec.Meta.GPU.Kernels[k].Name)
-			if r = out[name]; r == nil {
-				r = &runs{}
-				out[name] = r
+	for d := range within {
+		dev := &t.Devices[d]
+		for i := dev.First; i < dev.Last; i++ {
+			a := &t.Activities[i]
+			if a.Kind != timeline.Kernel || !within[d].Holds(a.Start) {
+				continue
 			}
-			byIndex[k] = r
-		}
-		r.time += float64(a.End - a.Start)
-		if len(r.some) < maxRuns {
-			r.some = append(r.some, float64(t.Duration(a)))
+			k := t.KernelIndex(a)
+			if k == timeline.None {
+				continue
+			}
+			r := byIndex[k]
+			if r == nil {
+				name := symname.Shorten(t.Rec.Meta.GPU.Kernels[k].Name)
+				if r = out[name]; r == nil {
+					r = &runs{}
+					out[name] = r
+				}
+				byIndex[k] = r
+			}
+			r.time += float64(a.End - a.Start)
+			if len(r.some) < maxRuns {
+				r.some = append(r.some, float64(t.Duration(a)))
+			}
 		}
 	}
 	return out
@@ -50,7 +54,7 @@ func kernelRuns(t *timeline.Timeline) map[string]*runs {
 // kernels compares the time of each kernel in an iteration, and by the durations of its runs whether the
 // kernel itself became slower; how often it runs is part of the time, and no matter of chance.
 func (c *Comparison) kernels(x, y *side) {
-	a, b := kernelRuns(x.time), kernelRuns(y.time)
+	a, b := kernelRuns(x.time, x.result.Walk.Covered), kernelRuns(y.time, y.result.Walk.Covered)
 	names := map[string]bool{}
 	for name := range a {
 		names[name] = true
