@@ -228,7 +228,7 @@ func TestLibraryProbedLateIsALossOfThatTime(t *testing.T) {
 	until(func() bool { return w.source.sawFollow(10) == 2 && d.Status().Targets[0].State == "watching" })
 	until(func() bool { return len(d.Status().Losses) == 1 })
 	w.now.Store(1020 * second)
-	want := []loss.Loss{{Reason: loss.LateProbe, Count: 1, PID: 10, Where: "pid 10", Detail: "unprobed for 40ms"}}
+	want := []loss.Loss{{Reason: loss.LateProbe, Count: 1, PID: 10, Where: "pid 10", Detail: "unprobed for 40.0 ms"}}
 	if diff := cmp.Diff(want, fetch(t, d, 10, 0, 0).Meta.Losses); diff != "" {
 		t.Errorf("losses (-want +got):\n%s", diff)
 	}
