@@ -27,9 +27,9 @@ type builder struct {
 	lists    []*list // by pid and tid
 	names    map[key]string
 	lives    map[uint32][]life
-	paused   []recording.Pause     // in which scheduling was not recorded, in their order
-	seen     func() map[key]uint64 // when the first event of a thread was that is not of scheduling, ns
-	ended    map[uint32]bool       // processes that ended before the window
+	paused   []recording.Pause // in which scheduling was not recorded, in their order
+	seen     func() map[key]sighting
+	ended    map[uint32]bool // processes that ended before the window
 	why      classifier
 	touched  uint64 // see touch
 }
@@ -42,6 +42,9 @@ type list struct {
 	intervals int     // that they make at most
 }
 
+// sighting is from the first to the last event of a thread that is not of scheduling, ns.
+type sighting struct{ from, to uint64 }
+
 // life is when a process was there.
 type life struct{ born, died uint64 }
 
@@ -51,7 +54,7 @@ func newBuilder(x *Index) *builder {
 		rec: rec, index: x.OffCPU, from: rec.Meta.From, to: max(rec.Meta.From, rec.Meta.To),
 		names: map[key]string{}, lives: map[uint32][]life{}, ended: map[uint32]bool{}, why: newClassifier(rec),
 	}
-	b.seen = sync.OnceValue(b.firstSeen)
+	b.seen = sync.OnceValue(b.seenOtherwise)
 	b.paused = inOrder(rec.Meta.Overhead.PausedOf(recording.SchedulingSource))
 	for _, t := range rec.Meta.Threads {
 		b.names[key{t.PID, t.TID}] = t.Name
@@ -185,6 +188,7 @@ func (b *builder) thread(l *list) Thread {
 	for _, i := range events {
 		m.take(i)
 	}
+	m.depart()
 	m.rest(m.lastBreath())
 	m.alive = false
 	m.rest(b.to)
@@ -196,33 +200,50 @@ func (b *builder) thread(l *list) Thread {
 func (m *maker) arrive(first uint64) {
 	last := -1
 	for i, p := range m.paused {
-		if p.To > m.from && p.To <= first {
+		if p.To > m.from && p.From < first {
 			last = i
 		}
 	}
 	if last < 0 {
 		return
 	}
-	if at, ok := m.seen()[key{m.t.PID, m.t.TID}]; ok && at < m.paused[last].From {
-		m.arrive(at)
+	if seen, ok := m.seen()[key{m.t.PID, m.t.TID}]; ok && seen.from < m.paused[last].From {
+		m.arrive(seen.from)
 		return
 	}
-	m.cover(m.paused[last].To, Absent, None, none)
-	m.pause = last + 1
+	m.cover(min(m.paused[last].To, first), Absent, None, none)
+	m.pause = last
 }
 
-// firstSeen finds threads by their calls and samples.
-func (b *builder) firstSeen() map[key]uint64 {
-	out := map[key]uint64{}
+// depart leaves out the time from a pause on after which a thread was not seen: it can have ended in the pause. One
+// that waits or runs at the end of the recording has an event of that.
+func (m *maker) depart() {
+	for _, p := range m.paused[min(m.pause, len(m.paused)):] {
+		if p.To <= m.at {
+			continue
+		}
+		if m.seen()[key{m.t.PID, m.t.TID}].to <= p.To {
+			m.rest(p.From)
+			m.alive = false
+			return
+		}
+	}
+}
+
+// seenOtherwise finds threads by their calls and samples.
+func (b *builder) seenOtherwise() map[key]sighting {
+	out := map[key]sighting{}
 	for i := range b.rec.Events {
 		e := &b.rec.Events[i]
 		if e.Kind == event.OffCPU {
 			continue
 		}
 		k := key{e.PID, e.TID}
-		if at, ok := out[k]; !ok || e.TS < at {
-			out[k] = e.TS
+		at, ok := out[k]
+		if !ok {
+			at.from = e.TS
 		}
+		out[k] = sighting{from: min(at.from, e.TS), to: max(at.to, e.TS)}
 	}
 	return out
 }

@@ -325,3 +325,24 @@ func TestMadeInAPause(t *testing.T) {
 		}
 	}
 }
+
+// TestEndedInAPause: a thread of which nothing is known after a pause has ended in it, and one that is first seen
+// shortly before the end of a pause, when recording begins again, was made in it.
+func TestEndedInAPause(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []event.Event
+		want   uint64 // ns of running
+	}{
+		"ended in it":       {[]event.Event{off(1050, 20, blocked, 202)}, 80},
+		"sampled behind it": {[]event.Event{{TS: 1300, PID: 7, TID: 7, Kind: event.Sample}, off(1050, 20, blocked, 202)}, 880},
+		"made in it":        {[]event.Event{off(1195, 805, blocked, 202)}, 0},
+	} {
+		rec := recordingOf(c.events...)
+		rec.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{
+			Name: recording.SchedulingSource, Paused: []recording.Pause{{From: 1100, To: 1200}},
+		}}}
+		if got := Build(rec)[0].Totals[Running]; got != c.want {
+			t.Errorf("%s: it ran for %d ns, want %d", name, got, c.want)
+		}
+	}
+}
