@@ -96,13 +96,28 @@ static __noinline int move_level(struct memory_device *d, __s64 bytes, __u64 dev
 	return 0;
 }
 
+/* Notes that a sample is live; 1 where there was room. */
+static __noinline int note_driver_sample(struct memory_stack *s)
+{
+	struct memory_block block;
+	__u64 born; /* on the stack: before Linux 6.2 nothing of a ring may go into a map */
+
+	if (!s)
+		return 0;
+	born = s->record.ts;
+	block.pid = own_pid() | s->record.device;
+	block.pointer = s->record.pointer;
+	if (!bpf_map_update_elem(&memory_live, &block, &born, BPF_ANY))
+		return 1;
+	count(MEMORY_COUNT_FORGOTTEN);
+	return 0;
+}
+
 /* Samples an allocation; 1 where it did. */
 static __noinline int sample_driver(struct pt_regs *ctx, struct memory_device *d, struct driver_call *call)
 {
 	struct memory_stack *s;
 	struct memory_class *c;
-	struct memory_block block;
-	__u64 born;
 
 	if (!d || !call)
 		return 0;
@@ -116,11 +131,7 @@ static __noinline int sample_driver(struct pt_regs *ctx, struct memory_device *d
 	s->record.bytes = call->bytes;
 	s->record.allocated = d->allocated;
 	s->record.reserved = d->allocated;
-	block.pid = own_pid() | DRIVER_DEVICE(call->cookie);
-	block.pointer = call->pointer;
-	born = s->record.ts;
-	if (bpf_map_update_elem(&memory_live, &block, &born, BPF_ANY)) {
-		count(MEMORY_COUNT_FORGOTTEN);
+	if (!note_driver_sample(s)) {
 		bpf_ringbuf_discard(s, BPF_RB_NO_WAKEUP);
 		return 0;
 	}
@@ -176,11 +187,57 @@ static __noinline int release_use(__u64 by_handle, __u64 pointer)
 	return free_driver_block(&key);
 }
 
-/* A new block. */
-static __noinline int add_driver_block(struct pt_regs *ctx, struct driver_call *call)
+/* One use more: cuMemRetainAllocationHandle. */
+static __noinline int retain(__u64 handle)
+{
+	struct memory_block key = { .pid = own_pid() | 1, .pointer = handle };
+	struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, &key);
+
+	if (b)
+		__sync_fetch_and_add(&b->uses, 1);
+	return 0;
+}
+
+/* Notes a new block; 0 where there is no room. */
+static __noinline int note_driver_block(struct driver_call *call)
 {
 	struct memory_block key;
 	struct driver_block block = {};
+
+	if (!call)
+		return 0;
+	key.pid = own_pid() | DRIVER_HANDLE(call->cookie);
+	key.pointer = call->pointer;
+	free_driver_block(&key); /* whose free was not seen */
+	key.pid = own_pid() | DRIVER_HANDLE(call->cookie);
+	block.bytes = call->bytes;
+	block.uses = 1;
+	block.device = DRIVER_DEVICE(call->cookie);
+	if (!bpf_map_update_elem(&driver_blocks, &key, &block, BPF_NOEXIST))
+		return 1;
+	count(MEMORY_COUNT_BLOCKS);
+	return 0;
+}
+
+/* Notes that the free of a block is awaited by a sample. */
+static __noinline int mark_sampled(struct driver_call *call)
+{
+	struct memory_block key;
+	struct driver_block *b;
+
+	if (!call)
+		return 0;
+	key.pid = own_pid() | DRIVER_HANDLE(call->cookie);
+	key.pointer = call->pointer;
+	b = bpf_map_lookup_elem(&driver_blocks, &key);
+	if (b)
+		b->sampled = 1;
+	return 0;
+}
+
+/* A new block. */
+static __noinline int add_driver_block(struct pt_regs *ctx, struct driver_call *call)
+{
 	struct memory_device *d;
 	__u64 device;
 
@@ -193,26 +250,13 @@ static __noinline int add_driver_block(struct pt_regs *ctx, struct driver_call *
 		if (!d)
 			return 0;
 	}
-	key.pid = own_pid() | DRIVER_HANDLE(call->cookie);
-	key.pointer = call->pointer;
-	free_driver_block(&key); /* whose free was not seen */
-	key.pid = own_pid() | DRIVER_HANDLE(call->cookie);
-	block.bytes = call->bytes;
-	block.uses = 1;
-	block.device = DRIVER_DEVICE(call->cookie);
-	if (bpf_map_update_elem(&driver_blocks, &key, &block, BPF_NOEXIST)) {
-		count(MEMORY_COUNT_BLOCKS);
+	if (!note_driver_block(call))
 		return 0;
-	}
 	__sync_fetch_and_add(&d->allocations, 1);
 	__sync_fetch_and_add(&d->allocated_bytes, call->bytes);
 	move_level(d, call->bytes, (__u16)device);
-	if (sample_driver(ctx, d, call)) {
-		struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, &key);
-
-		if (b)
-			b->sampled = 1;
-	}
+	if (sample_driver(ctx, d, call))
+		mark_sampled(call);
 	return 0;
 }
 
@@ -333,15 +377,7 @@ static __always_inline int returned(struct pt_regs *ctx, struct driver_call *cal
 		return result == DRIVER_OUT_OF_MEMORY && kind != DRIVER_RETAIN ? refused(ctx, call) : 0;
 	if (kind != DRIVER_REGISTER && bpf_probe_read_user(&call->pointer, sizeof(call->pointer), (void *)at))
 		return 0;
-	if (kind == DRIVER_RETAIN) {
-		struct memory_block key = { .pid = own_pid() | 1, .pointer = call->pointer };
-		struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, &key);
-
-		if (b)
-			__sync_fetch_and_add(&b->uses, 1);
-		return 0;
-	}
-	return add_driver_block(ctx, call);
+	return kind == DRIVER_RETAIN ? retain(call->pointer) : add_driver_block(ctx, call);
 }
 
 SEC("uretprobe.multi")
