@@ -29,19 +29,20 @@ const agentThreadName = "inferscope"
 type arming struct {
 	launches, calls unix.Signal // by which threads are held; 0: not chosen yet, or none is free
 	armed           bool
-	width           width  // whether the gate for calls holds launches of kernels, too
-	widenAt         uint64 // ns: not before this again
-	launcher        uint32 // the thread that the gate takes for the one that launches graphs
-	blocked         bool   // a launch could not be held: no window opens any more
-	taken           bool   // the target handles both signals, in a way that the agent cannot hand on: no window opens
-	untaken         bool   // since the signals were chosen the agent did not say that they are taken
-	agent           uint32 // the agent's thread; 0: not known
+	width           width          // whether the gate for calls has its probes
+	extent          quiesce.Extent // that it has, or is to have, while it is not narrow
+	widenAt         uint64         // ns: not before this again
+	launcher        uint32         // the thread that the gate takes for the one that launches graphs
+	blocked         bool           // a launch could not be held: no window opens any more
+	taken           bool           // the target handles both signals, in a way that the agent cannot hand on: no window opens
+	untaken         bool           // since the signals were chosen the agent did not say that they are taken
+	agent           uint32         // the agent's thread; 0: not known
 	haste           haste
 	tids            *proc.TIDs
 }
 
-// width is what the gate for calls holds. A narrow gate is asked to widen, which takes probes and so a while; one that
-// is not wanted wide any more by then ends narrow:
+// width says where the gate for calls has probes. A narrow gate is asked to widen, which takes a while; one that is not
+// wanted wide any more by then ends narrow:
 //
 //	narrow --widened--> widening --settled--> wide --narrow--> narrow
 //	                    widening --narrow--> withdrawn --settled--> narrow
@@ -49,10 +50,10 @@ type width uint8
 
 // The widths of a gate.
 const (
-	narrow    width = iota // calls that can wait, and launches of graphs
-	widening               // probes for the others are on their way
+	narrow    width = iota // nowhere, or where the kernel is too slow in removing them
+	widening               // they are on their way
 	withdrawn              // they are, and are not wanted any more
-	wide                   // launches of kernels, copies and the like, too
+	wide                   // where they were wanted
 )
 
 // settled returns the width when the probes of a gate are as they were wanted; all says that all of them are there.
@@ -175,7 +176,18 @@ func (s *Source) arm(q *session) error {
 	if q.arming.launches == 0 { // an agent that another daemon has left may ask before it hears of our signals
 		s.announce(q)
 	}
-	if asked != askIn && !s.widened(q, c) {
+	several := false
+	s.paces.of(q.process.PID, func(p *pace) { several = p.callers.several })
+	if asked == askIn && !several { // one thread leaves the driver between its calls
+		q.ring.store32(ringArmed, ask)
+		q.ring.wake()
+		return nil
+	}
+	extent := quiesce.All
+	if asked == askIn {
+		extent = quiesce.Waits
+	}
+	if !s.widened(q, c, extent) {
 		return nil
 	}
 	q.arming.armed = true
@@ -192,13 +204,6 @@ func (s *Source) arm(q *session) error {
 			return err
 		}
 	}
-	several := false
-	s.paces.of(q.process.PID, func(p *pace) { several = p.callers.several })
-	if !several && asked == askIn { // one thread leaves the driver between its calls
-		q.ring.store32(ringArmed, ask)
-		q.ring.wake()
-		return nil
-	}
 	if err := c.Arm(q.arming.calls, but, asked != askIn); err != nil {
 		return err
 	}
@@ -208,26 +213,30 @@ func (s *Source) arm(q *session) error {
 	return nil
 }
 
-// widened has q's gate for calls hold launches of kernels, too, and returns whether it does by now. The caller holds
-// the lock.
-func (s *Source) widened(q *session, c *quiesce.Gate) bool {
-	if q.arming.width != narrow {
-		return q.arming.width == wide
+// widened has q's gate for calls probe as much as is wanted, and returns whether it does by now. The caller holds the
+// lock.
+func (s *Source) widened(q *session, c *quiesce.Gate, wanted quiesce.Extent) bool {
+	switch {
+	case q.arming.width == wide && q.arming.extent >= wanted:
+		return true
+	case q.arming.width == widening || q.arming.width == withdrawn:
+		return false
 	}
 	now := clock.Monotonic()
 	if now < q.arming.widenAt {
 		return false
 	}
-	c.Want(true)
+	c.Want(wanted)
+	q.arming.extent = wanted
 	q.arming.width, q.arming.widenAt = widening, now+uint64(widenPeriod)
 	s.gates.Go(func() {
-		all, err := c.Settle()
+		has, err := c.Settle()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		q.arming.width = q.arming.width.settled(all)
+		q.arming.width = q.arming.width.settled(has >= wanted)
 		if err != nil && q.process.Alive() {
 			s.opts.Log.Warn(
-				"launches of kernels cannot be held: the window is not ended by a finalize",
+				"calls cannot be held: the window is not ended by a finalize",
 				zap.Uint32("pid", q.process.PID),
 				zap.Error(err),
 			)
@@ -246,7 +255,7 @@ func (s *Source) narrow(q *session) {
 		return
 	}
 	q.arming.width = q.arming.width.narrowed()
-	c.Want(false)
+	c.Want(quiesce.Nowhere)
 	s.gates.Go(func() {
 		if _, err := c.Settle(); err != nil {
 			s.opts.Log.Warn(

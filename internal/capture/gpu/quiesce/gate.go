@@ -30,12 +30,19 @@ const (
 	Kinds                // how many there are
 )
 
-// functions are those at which threads are held: what launches graphs, or what can wait. All of it is probed all of the
-// time anyway, so that no instruction is changed for a gate. Their variants are taken too.
-func (k Kind) functions() []string {
-	if k == Launches {
-		return []string{"cuGraphLaunch"}
-	}
+// Extent is where a gate for calls has probes. They are there only while threads are held, for some 50 ms of a window: a
+// server that makes many copies a step would pay a microsecond for each between windows, too.
+type Extent uint32
+
+// The extents, each with what the ones before it have.
+const (
+	Nowhere Extent = iota
+	Waits          // calls that can wait, and launches of graphs
+	All            // all calls in which CUPTI has a part
+)
+
+// waits are the functions of Waits. Variants of all functions are taken too.
+func waits() []string {
 	return []string{
 		"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize", "cuGraphLaunch", "cuMemcpy",
 		"cuMemcpyAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpyHtoD",
@@ -43,12 +50,27 @@ func (k Kind) functions() []string {
 	}
 }
 
-// more are the calls in which CUPTI has a part, and which are probed rarely or not at all: they are held only while
-// CUPTI is taken out. What launches kernels would pay a microsecond a launch for it. A probe of a perf event takes 0.1
-// s to remove: there only launches are held.
-func more(mode uprobe.Mode) []string {
+// always are the functions that have probes all of the time: launches of graphs, since it must be known who makes them.
+// A probe of a perf event takes 0.1 s to remove, so those of calls that can wait stay too.
+func (k Kind) always(mode uprobe.Mode) []string {
+	switch {
+	case k == Launches:
+		return []string{"cuGraphLaunch"}
+	case mode == uprobe.Perf:
+		return waits()
+	}
+	return nil
+}
+
+// more are the functions that an extent has beyond the one before it and those of always.
+func (e Extent) more(mode uprobe.Mode) []string {
 	launches := []string{"cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"}
-	if mode == uprobe.Perf {
+	switch {
+	case e == Waits && mode == uprobe.Perf:
+		return nil
+	case e == Waits:
+		return waits()
+	case mode == uprobe.Perf:
 		return launches
 	}
 	return append(
@@ -79,9 +101,9 @@ type Gate struct {
 	mode        uprobe.Mode
 	attach      func(functions []string) ([]*uprobe.Attachment, error)
 
-	wanted atomic.Bool // that it is wide
+	wanted atomic.Uint32 // Extent
 	mu     sync.Mutex
-	wide   []*uprobe.Attachment // on the functions of more; nil: it is narrow
+	extra  [All + 1][]*uprobe.Attachment // what each extent has of its own; nil: it is not there
 }
 
 // Who is never held.
@@ -143,10 +165,25 @@ func (o Options) Open(p *proc.Process, kind Kind) (*Gate, error) {
 	g.attach = func(functions []string) ([]*uprobe.Attachment, error) {
 		return libcuda.Attach(p, o.LinkHolder, o.Mode, g.coll.Programs[name], functions)
 	}
-	if g.attachments, err = g.attach(kind.functions()); err != nil {
+	if err := g.try(kind); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
+}
+
+// try attaches all that a gate of that kind needs, so that one which cannot be had is known before a window opens.
+func (g *Gate) try(kind Kind) (err error) {
+	if functions := kind.always(g.mode); functions != nil {
+		g.attachments, err = g.attach(functions)
+		return err
+	}
+	for _, e := range []Extent{All, Nowhere} {
+		g.Want(e)
+		if _, err := g.Settle(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Arm has threads sent a signal when they come by, but for those that are never held: each time, or now and then.
@@ -164,28 +201,36 @@ func (g *Gate) Arm(signal unix.Signal, but Who, each bool) error {
 // Disarm lets threads come by as they like.
 func (g *Gate) Disarm(launcher uint32) error { return g.set(bpf.GateGateControl{Launcher: launcher}) }
 
-// Want reports whether the gate is to stand before all calls in which CUPTI has a part. Settle makes it so.
-func (g *Gate) Want(wide bool) { g.wanted.Store(wide) }
+// Want says where the gate is to have probes. Settle makes it so.
+func (g *Gate) Want(e Extent) { g.wanted.Store(uint32(e)) }
 
-// Settle makes the gate as wide as was wanted last, and returns whether it is wide. It takes a moment, to make it
-// narrow a grace period of the kernel. It may run several times at once: whichever comes last sees what is wanted last.
-func (g *Gate) Settle() (bool, error) {
+// Settle brings the probes where they were wanted last, and reports where they are. It takes a moment, to remove some a
+// grace period of the kernel. It may run several times at once: whichever comes last sees what is wanted last.
+func (g *Gate) Settle() (Extent, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var errs []error
-	switch wanted := g.wanted.Load(); {
-	case wanted && g.wide == nil:
-		var err error
-		if g.wide, err = g.attach(more(g.mode)); err != nil {
-			errs = append(errs, fmt.Errorf("hold launches of kernels: %w", err))
+	wanted, has := Extent(g.wanted.Load()), Nowhere
+	for e := Waits; e <= All; e++ {
+		functions := e.more(g.mode)
+		switch {
+		case wanted < e:
+			for _, a := range g.extra[e] {
+				errs = append(errs, a.Close())
+			}
+			g.extra[e] = nil
+			continue
+		case g.extra[e] == nil && functions != nil:
+			var err error
+			if g.extra[e], err = g.attach(functions); err != nil {
+				errs = append(errs, fmt.Errorf("hold calls of %s and others: %w", functions[0], err))
+			}
 		}
-	case !wanted:
-		for _, a := range g.wide {
-			errs = append(errs, a.Close())
+		if has == e-1 && (functions == nil || g.extra[e] != nil) {
+			has = e
 		}
-		g.wide = nil
 	}
-	return g.wide != nil && g.wanted.Load(), errors.Join(errs...)
+	return min(has, Extent(g.wanted.Load())), errors.Join(errs...)
 }
 
 func (g *Gate) set(c bpf.GateGateControl) error {
@@ -224,7 +269,7 @@ func (g *Gate) Forget(tid uint32) { _ = g.coll.Maps[bpf.GateMapLaunchers].Delete
 
 // Close takes the gate away. It takes a grace period of the kernel.
 func (g *Gate) Close() error {
-	g.Want(false)
+	g.Want(Nowhere)
 	_, err := g.Settle()
 	errs := []error{err}
 	for _, a := range g.attachments {
