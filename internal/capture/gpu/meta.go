@@ -12,27 +12,29 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// answerTime is how long agents have to hand over what CUPTI holds before a recording is
-// cut without it.
-const answerTime = 300 * time.Millisecond
+// answerTime is how long an agent has to hand over what CUPTI holds before a recording is cut without it: twice the
+// 500 ms for which it waits for gates, the second between two tries (flush_gated in agent/src/loop.c), and a flush.
+// One that did not answer the last question has lateTime.
+const (
+	answerTime = 2200 * time.Millisecond
+	lateTime   = 300 * time.Millisecond
+)
 
 // Flush asks the agents of these processes for what CUPTI holds, and returns when it lies
 // in their rings, or when they have had time enough.
 func (s *Source) Flush(ctx context.Context, pids []uint32) {
 	asked := s.ask(pids)
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
 	for len(asked) > 0 && ctx.Err() == nil {
 		sleep(ctx, 2*time.Millisecond)
 		asked = s.unanswered(asked)
 	}
 }
 
-// question is what an agent was asked, and when (ns).
+// question is a flush that an agent was asked for, when, and until when the answer is awaited (ns).
 type question struct {
-	session *session
-	number  uint32
-	at      uint64
+	session   *session
+	number    uint32
+	at, until uint64
 }
 
 func (s *Source) ask(pids []uint32) []question {
@@ -45,7 +47,15 @@ func (s *Source) ask(pids []uint32) []question {
 		}
 		switch q.ring.load32(ringState) {
 		case stateOpening, stateOpen, stateClosing: // one that leaves has handed everything over
-			asked = append(asked, question{q, q.ring.flush(), clock.Monotonic()})
+			wait := answerTime
+			if last := q.asked; last.session != nil && q.ring.answered(last.number) {
+				q.flushed = max(q.flushed, last.at)
+			} else if last.session != nil {
+				wait = lateTime
+			}
+			number, now := q.ring.flush(), clock.Monotonic()
+			q.asked = question{q, number, now, now + uint64(wait)}
+			asked = append(asked, q.asked)
 		}
 	}
 	return asked
@@ -63,7 +73,7 @@ func (s *Source) unanswered(asked []question) []question {
 			q.flushed = max(q.flushed, a.at)
 			return true
 		}
-		return false
+		return clock.Monotonic() > a.until
 	})
 }
 

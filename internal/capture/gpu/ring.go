@@ -73,7 +73,8 @@ func (r *ring) command(mode uint32, t times) {
 	r.wake()
 }
 
-// flush asks the agent to hand over what CUPTI holds; answered reports whether it has.
+// flush asks the agent to hand over what CUPTI holds; answered reports whether it has done so since. An agent answers
+// the latest of several numbers only.
 func (r *ring) flush() (number uint32) {
 	n := r.load64(ringFlush) + 1
 	r.store64(ringFlush, n)
@@ -81,7 +82,7 @@ func (r *ring) flush() (number uint32) {
 	return uint32(n)
 }
 
-func (r *ring) answered(number uint32) bool { return r.load32(ringFlushed) == number }
+func (r *ring) answered(number uint32) bool { return int32(r.load32(ringFlushed)-number) >= 0 }
 
 // futexWake is FUTEX_WAKE of linux/futex.h, without FUTEX_PRIVATE_FLAG: the word is shared.
 const futexWake = 1

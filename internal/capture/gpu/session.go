@@ -52,14 +52,15 @@ type session struct {
 	restarts int           // agents that ended by themselves, each soon after it came
 	rest     time.Duration // before an agent is injected again; 0: at once
 	launches LaunchMode
-	told     bool    // launches has been told to the probes
-	mode     uint32  // enum agent_mode, as last told
-	begun    bool    // that was another than off: it may record
-	flushed  uint64  // ns: everything that ended before was handed over
-	meter    meter   // of its windows
-	cost     cost    // that the meter says
-	leak     leak    // that its windows leave in the process
-	limiter  limiter // how far apart its windows are, as last told
+	told     bool     // launches has been told to the probes
+	mode     uint32   // enum agent_mode, as last told
+	begun    bool     // that was another than off: it may record
+	flushed  uint64   // ns: everything that ended before was handed over
+	asked    question // of this agent, the last one; without a session: none
+	meter    meter    // of its windows
+	cost     cost     // that the meter says
+	leak     leak     // that its windows leave in the process
+	limiter  limiter  // how far apart its windows are, as last told
 	gates    [quiesce.Kinds]post
 	arming   arming
 	// threads that may be in a callback of CUPTI's still, as its agent says: it subscribes no more before they have
@@ -268,7 +269,7 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := clock.Monotonic()
-	q.ring, q.stopped, q.flushed, q.came = r, entered.Stopped, now, now
+	q.ring, q.stopped, q.flushed, q.came, q.asked = r, entered.Stopped, now, now, question{}
 	if q.joined == 0 {
 		q.joined = now
 	}

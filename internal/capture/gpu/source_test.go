@@ -93,6 +93,42 @@ func modeIn(pr *producer) (mode, age uint32) {
 	return mode, age
 }
 
+// TestAgentThatIsLateWithItsAnswer: what an agent hands over only at its second try belongs to the recording, and an
+// answer that nobody awaits any more belongs to the next one.
+func TestAgentThatIsLateWithItsAnswer(t *testing.T) {
+	pr := startProducer(t)
+	s := newTestSource(t, Options{Inject: pr, Slots: 1024})
+	join(t, s, pr)
+	var got collector
+	covered := func(what string) {
+		t.Helper()
+		kernels := got.of(event.Kernel)
+		last := kernels[len(kernels)-1].End()
+		g, _, _ := s.GPU(pr.p.Root, []uint32{pr.p.PID}, pr.p.Born, clock.Monotonic(), nil, nil)
+		i := slices.IndexFunc(g.Windows, func(w recording.GPUWindow) bool { return w.Activity })
+		if i < 0 || g.Windows[i].To < last {
+			t.Errorf("%s: the windows are %+v, the last kernel ended at %d", what, g.Windows, last)
+		}
+	}
+	pr.do("name 2 0 _Z4gemmv", "open", "late 1200", "kernels 1 10 2")
+	s.Flush(t.Context(), []uint32{pr.p.PID})
+	s.Feed(0, got.emit)
+	covered("an answer at the second try")
+
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	pr.do("late 50", "kernels 1 10 2")
+	s.Feed(0, got.emit)
+	s.Flush(over, []uint32{pr.p.PID})
+	ring := s.latest()[0].ring
+	eventually(t, "the answer", func() bool { return ring.answered(uint32(ring.load64(ringFlush))) })
+	s.Flush(over, []uint32{pr.p.PID})
+	covered("an answer that came later")
+	if !ring.answered(1) {
+		t.Error("the answer to a later question does not count for the first one")
+	}
+}
+
 func TestSessionFromStartToEnd(t *testing.T) {
 	pr := startProducer(t)
 	launches := &notedLaunches{}

@@ -108,11 +108,25 @@ static void *kernels(void *arg)
 	return NULL;
 }
 
+static uint64_t late; /* ns from a question to its answer */
+
+static void answer(void)
+{
+	static uint64_t asked, since;
+
+	if (ring->flush != asked) {
+		asked = ring->flush;
+		since = now();
+	}
+	if (now() - since >= __atomic_load_n(&late, __ATOMIC_ACQUIRE))
+		__atomic_store_n(&ring->flushed, (uint32_t)asked, __ATOMIC_RELEASE);
+}
+
 static void *serve(void *arg)
 {
 	for (;;) {
 		usleep(2000);
-		__atomic_store_n(&ring->flushed, (uint32_t)ring->flush, __ATOMIC_RELEASE);
+		answer();
 		if ((ring->mode != MODE_QUIT || __atomic_load_n(&stays, __ATOMIC_ACQUIRE)) &&
 		    now() - ring->heartbeat < 1500000000ull)
 			continue;
@@ -194,6 +208,8 @@ static int writes(const char *line)
 		    .kind = AGENT_DEVICE, .ret = 0, .tid = 1, .args = { 80000000000ull, 4800000000000ull, 132 | 9ull << 32 } });
 	else if (sscanf(line, "stream %u", &a) == 1)
 		put_one((struct agent_slot){.kind = AGENT_STREAM, .tid = a, .func = 1, .ret = -1, .flags = 2});
+	else if (sscanf(line, "late %u", &a) == 1)
+		__atomic_store_n(&late, a * 1000000ull, __ATOMIC_RELEASE);
 	else if (!strcmp(line, "sync"))
 		put_one((struct agent_slot){.kind = 10, .ts = now() - 50, .dur = 20, .ret = 3, .tid = 7, .args = {9}});
 	else if (!strcmp(line, "garbage"))
