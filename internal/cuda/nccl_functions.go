@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"cmp"
+	"debug/elf"
 	"encoding/binary"
 	"slices"
 	"strings"
@@ -182,19 +183,23 @@ func (s *ncclSeries) shared(f *NCCLFunction) bool {
 
 // NCCLRelease reads the release from the code of ncclGetVersion, which stores it: 22809 is 2.28.9. It returns 0 where
 // the code is not of that kind.
-func NCCLRelease(code []byte) int {
+func NCCLRelease(machine elf.Machine, code []byte) int {
 	const first, last = 20000, 99999
-	for i := 0; i+6 <= len(code) && i < 64; i++ {
-		if code[i] == 0xc7 && code[i+1] == 0x07 { // x86-64: mov dword [rdi], imm32
-			if v := binary.LittleEndian.Uint32(code[i+2:]); v >= first && v <= last {
-				return int(v)
+	switch machine {
+	case elf.EM_X86_64:
+		for i := 0; i+6 <= len(code) && i < 64; i++ {
+			if code[i] == 0xc7 && code[i+1] == 0x07 { // mov dword [rdi], imm32
+				if v := binary.LittleEndian.Uint32(code[i+2:]); v >= first && v <= last {
+					return int(v)
+				}
 			}
 		}
-	}
-	for i := 0; i+4 <= len(code) && i < 64; i += 4 { // arm64: mov w, imm16
-		if op := binary.LittleEndian.Uint32(code[i:]); op&0xffe00000 == 0x52800000 {
-			if v := op >> 5 & 0xffff; v >= first {
-				return int(v)
+	case elf.EM_AARCH64:
+		for i := 0; i+4 <= len(code) && i < 64; i += 4 {
+			if op := binary.LittleEndian.Uint32(code[i:]); op&0xffe00000 == 0x52800000 { // mov w, imm16
+				if v := op >> 5 & 0xffff; v >= first {
+					return int(v)
+				}
 			}
 		}
 	}

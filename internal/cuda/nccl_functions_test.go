@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"slices"
 	"strings"
@@ -81,20 +82,25 @@ func TestServes(t *testing.T) {
 
 // TestNCCLRelease has the code of ncclGetVersion as NVIDIA's libraries of 2.28.9 have it, and as compilers make it.
 func TestNCCLRelease(t *testing.T) {
-	for text, want := range map[string]int{
-		"4885ff7409c7071959000031c0c3b804000000c3": 22809,
-		"f30f1efa4885ff740ac707df59000031c0c3":     23007,
-		"c00000b421238b52010000b900008052c0035fd6": 22809,
-		"4885ff7409c7070100000031c0c3b804000000c3": 0,
-		"c707": 0,
-		"":     0,
+	for _, c := range []struct {
+		machine elf.Machine
+		code    string
+		want    int
+	}{
+		{elf.EM_X86_64, "4885ff7409c7071959000031c0c3b804000000c3", 22809},
+		{elf.EM_X86_64, "f30f1efa4885ff740ac707df59000031c0c3", 23007},
+		{elf.EM_AARCH64, "c00000b421238b52010000b900008052c0035fd6", 22809},
+		{elf.EM_X86_64, "c00000b421238b52010000b900008052c0035fd6", 0},
+		{elf.EM_X86_64, "4885ff7409c7070100000031c0c3b804000000c3", 0},
+		{elf.EM_X86_64, "c707", 0},
+		{elf.EM_AARCH64, "", 0},
 	} {
-		code, err := hex.DecodeString(text)
+		code, err := hex.DecodeString(c.code)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := NCCLRelease(code); got != want {
-			t.Errorf("%s: %d, want %d", text, got, want)
+		if got := NCCLRelease(c.machine, code); got != c.want {
+			t.Errorf("%v, %s: %d, want %d", c.machine, c.code, got, c.want)
 		}
 	}
 }

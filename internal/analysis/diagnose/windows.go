@@ -137,7 +137,8 @@ func (a *analysis) outside(it *Iteration) float64 {
 	if a.subject != aboutGPUs {
 		known = []timeline.Spans{{a.within}}
 	}
-	iterating := timeline.Spans{{From: it.From - min(it.From, it.Max), To: it.To + it.Max}}
+	cut := min(it.Max, 2*it.P50) // one long one says nothing of those at the ends
+	iterating := timeline.Spans{{From: it.From - min(it.From, cut), To: it.To + cut}}
 	var time, inside uint64
 	for _, spans := range known {
 		time += spans.Total()

@@ -243,7 +243,11 @@ func (b *builder) seenOtherwise() map[key]sighting {
 		if !ok {
 			at.from = e.TS
 		}
-		out[k] = sighting{from: min(at.from, e.TS), to: max(at.to, e.TS)}
+		to := e.TS
+		if e.Kind == event.Call && e.Flags&event.Timed != 0 {
+			to = end(e)
+		}
+		out[k] = sighting{from: min(at.from, e.TS), to: max(at.to, to)}
 	}
 	return out
 }

@@ -335,7 +335,10 @@ func TestEndedInAPause(t *testing.T) {
 	}{
 		"ended in it":       {[]event.Event{off(1050, 20, blocked, 202)}, 80},
 		"sampled behind it": {[]event.Event{{TS: 1300, PID: 7, TID: 7, Kind: event.Sample}, off(1050, 20, blocked, 202)}, 880},
-		"made in it":        {[]event.Event{off(1195, 805, blocked, 202)}, 0},
+		"in a call behind it": {[]event.Event{
+			off(1050, 20, blocked, 202), {TS: 1090, Dur: 700, PID: 7, TID: 7, Kind: event.Call, Flags: event.Timed},
+		}, 880},
+		"made in it": {[]event.Event{off(1195, 805, blocked, 202)}, 0},
 	} {
 		rec := recordingOf(c.events...)
 		rec.Meta.Overhead = &recording.Overhead{Sources: []recording.OverheadSource{{

@@ -232,7 +232,7 @@ func parse(file *os.File, size int64) (contents, error) {
 		}
 		c.functions[fn.Offset] = fn
 		if fn.Name == "ncclGetVersion" {
-			c.release = cuda.NCCLRelease(fn.Code)
+			c.release = cuda.NCCLRelease(lib.Machine, fn.Code)
 		}
 		c.names = append(c.names, cuda.Export{Name: fn.Name, Addr: fn.Offset})
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 )
 
-// widenPeriod is the least time between two widenings of a gate: a target that asks again and again costs the daemon no
-// more than that.
+// widenPeriod is the least time between two widenings of a gate to the same extent: a target that asks again and again
+// costs the daemon no more than that.
 const widenPeriod = 100 * time.Millisecond
 
 // agentThreadName is what the agent calls its thread (agent/src/agent.h, NAME).
@@ -223,7 +223,7 @@ func (s *Source) widened(q *session, c *quiesce.Gate, wanted quiesce.Extent) boo
 		return false
 	}
 	now := clock.Monotonic()
-	if now < q.arming.widenAt {
+	if now < q.arming.widenAt && wanted <= q.arming.extent {
 		return false
 	}
 	c.Want(wanted)
@@ -231,6 +231,11 @@ func (s *Source) widened(q *session, c *quiesce.Gate, wanted quiesce.Extent) boo
 	q.arming.width, q.arming.widenAt = widening, now+uint64(widenPeriod)
 	s.gates.Go(func() {
 		has, err := c.Settle()
+		if has < wanted { // what there is of it is of no use
+			c.Want(quiesce.Nowhere)
+			_, bad := c.Settle()
+			err = errors.Join(err, bad)
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		q.arming.width = q.arming.width.settled(has >= wanted)
