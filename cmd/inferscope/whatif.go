@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -90,19 +91,30 @@ func (g *global) whatif(cmd *cobra.Command, f *whatifFlags, args []string) error
 			fmt.Fprintf(g.stderr, "inferscope: warning: no first token of this recording is delayed by %s\n", e.Pattern)
 		}
 	}
-	if answer.Asked != nil && answer.Asked.Empty() {
-		fmt.Fprintf(
-			g.stderr,
-			"inferscope: warning: nothing in this recording is called %s: inferscope whatif without flags lists what is\n",
-			format.Clean(named(edits)),
-		)
-	}
 	if f.asJSON {
-		return writeJSON(g.stdout, answer)
+		err = writeJSON(g.stdout, answer)
+	} else {
+		err = document.Text(g.stdout, report.WhatIfDocument(answer, whatifRows), styleOf(g.stdout, g.environ))
 	}
-	if err := document.Text(g.stdout, report.WhatIfDocument(answer, whatifRows), styleOf(g.stdout, g.environ)); err != nil {
+	if err != nil {
 		return fmt.Errorf("writing to standard output: %w", err)
 	}
+	if answer.Asked != nil && answer.Asked.Empty() {
+		return g.nothingNamed(edits)
+	}
+	return nil
+}
+
+// nothingNamed is an error where edits that touch nothing name anything but causes: a cause may well take no time.
+func (g *global) nothingNamed(edits []whatif.Edit) error {
+	text := "nothing in this recording is called " + format.Clean(named(edits))
+	const hint = "inferscope whatif without flags lists what is"
+	for _, e := range edits {
+		if _, _, ok := cause.ByKey(e.Pattern); !ok {
+			return clierror.New(clierror.Usage, hint, errors.New(text))
+		}
+	}
+	fmt.Fprintf(g.stderr, "inferscope: warning: %s: %s\n", text, hint)
 	return nil
 }
 

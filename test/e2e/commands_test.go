@@ -307,9 +307,11 @@ func predicts(s shell) {
 		answer.After == nil {
 		s.t.Errorf("whatif --kernel: %v %+v", err, answer)
 	}
-	if _, complaint, code := s.run("whatif", "t.isc", "--without", "nonsense"); code != int(clierror.OK) ||
-		!strings.Contains(complaint, `nothing in this recording is called "nonsense"`) {
-		s.t.Errorf("whatif --without nonsense: %d %s", code, complaint)
+	for name, wanted := range map[string]clierror.Code{"nonsense": clierror.Usage, "gil": clierror.OK} {
+		if _, complaint, code := s.run("whatif", "t.isc", "--without", name); code != int(wanted) ||
+			!strings.Contains(complaint, fmt.Sprintf("nothing in this recording is called %q", name)) {
+			s.t.Errorf("whatif --without %s: %d %s", name, code, complaint)
+		}
 	}
 }
 
