@@ -22,8 +22,11 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 	p := programOf(a.t.Rec)
 	list := slices.Concat(a.ahead(p, row.ID, &w), row.Changes)
 	if w.ownCode() {
+		all := len(list)
 		list = slices.DeleteFunc(list, func(c cause.Change) bool { return strings.HasPrefix(c.Text, "Give the library") })
-		list = append(list, general(row.ID)[0])
+		if len(list) < all || a.subject == aboutCPU && (row.ID == cause.NativeWork || row.ID == cause.NoWork) {
+			list = append(list, general(row.ID)[0])
+		}
 	}
 	if a.subject == aboutCPU {
 		list = slices.DeleteFunc(list, func(c cause.Change) bool { return ofGPU(&c) || !a.suits(p, row.ID, &w, &c) })

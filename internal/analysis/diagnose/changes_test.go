@@ -200,3 +200,22 @@ func TestManySmallCopies(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnCode: only work that takes time is advised to be taken out, not waits below a program's own native code.
+func TestOwnCode(t *testing.T) {
+	for id, want := range map[cause.ID]bool{cause.NativeWork: true, cause.Sleep: false, cause.Lock: false, cause.Network: false} {
+		s := newScene(t)
+		stack := s.Stack(recordtest.Native("main.work", "server"))
+		loop(s, 30, id, func(x *gap.Step) { x.Stack = stack })
+		advised, found := false, false
+		for _, f := range s.diagnose().Findings {
+			for _, c := range f.Changes {
+				found = found || f.Cause == id.String()
+				advised = advised || f.Cause == id.String() && strings.Contains(c.Text, "Take work out")
+			}
+		}
+		if !found || advised != want {
+			t.Errorf("%s: found %v, advised to take work out: %v", id, found, advised)
+		}
+	}
+}

@@ -54,7 +54,7 @@ func (a *analysis) gainOf(predict Predictor, r cause.Remedy) *Gain {
 }
 
 // mergeGain returns what making one copy or kernel of many would bring, of causes whose many small ones it can be; nil
-// where it is no more than the report prints. It changes how long copies and kernels take, so that these do not bound it.
+// where it is not sure to bring anything. It changes how long copies and kernels take, so that these do not bound it.
 func (a *analysis) mergeGain(predict Predictor, id cause.ID) *Gain {
 	switch id {
 	case cause.SyncCopy, cause.HostSync, cause.LaunchOverhead:

@@ -66,13 +66,20 @@ func (s *Study) merged(e Edit, h how, g *replay.Graph) remedy {
 		case replay.Kernel, replay.Copy:
 			c.Scale *= gpu[w.Row]
 			c.Gap = 0
-		case replay.External: // it waits for something that the copies and kernels do not ask for
-		default:
-			c.Scale *= host[w.Row]
-			c.Detach = c.Detach || w.Kind == replay.Wait || w.Kind == replay.Sync
-			c.Gap = 0
+		case replay.Sync:
+			c.Detach, c.Gap = true, 0
+		case replay.Run, replay.Call:
+			if goes(w, h.link) {
+				c.Scale *= host[w.Row]
+			}
 		}
 	}
+}
+
+// goes reports whether what a thread does between launches of a row goes with them. What it computes between copies may
+// be the program's own, which stays: the slowest end holds that.
+func goes(w *replay.What, end linkSpeed) bool {
+	return w.Kind == replay.Call || w.Kind == replay.Run && (w.Row == replay.Elementwise || end != slowest)
 }
 
 // mergedTimes returns by what the times of the activities of rows, and of the threads that launch them, are multiplied.
@@ -80,7 +87,7 @@ func (s *Study) mergedTimes(g *replay.Graph, r replay.Row, end linkSpeed) (gpu, 
 	t := &g.Rows[r]
 	own := 0.0
 	for i := range g.Whats {
-		if w := &g.Whats[i]; w.Row == r && (w.Kind == replay.Run || w.Kind == replay.Call) {
+		if w := &g.Whats[i]; w.Row == r && goes(w, end) {
 			own += float64(g.Times[i].Own)
 		}
 	}

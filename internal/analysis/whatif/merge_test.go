@@ -1,10 +1,13 @@
 package whatif
 
 import (
+	"math"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
 // rowScene is steps of which each makes many small copies or kernels and then computes for a millisecond, in a graph.
@@ -42,10 +45,12 @@ func TestOneUploadOfMany(t *testing.T) {
 		}
 	}).study(t)
 	p := s.Predict(edit(t, Merge, "sync-copy"))
-	// after the row, a thread goes on at once, and the kernel begins when the copy is done
-	predicts(t, p, step/(call+fixed+48+1000+11+10))
-	if low := step / (call + fixed + 72 + 205 + 1000 + 40); p.Low > 1.05*low {
-		t.Errorf("the lower end %.2f leaves no time to pack rows (%.2f)", p.Low, low)
+	// the copy begins 1 µs after its call, and is waited for 2 longer; the kernel begins 20 µs later
+	const rest = call + 1 + fixed + 2 + 20 + 1000 + 20
+	predicts(t, p, step/(rest+48))
+	// at the slowest, what is computed between copies stays, 10 µs each
+	if low, high := step/(rest+72+205+990), step/(rest+29); p.Low > low || p.Low < 0.85*low || p.High < high || p.High > 1.15*high {
+		t.Errorf("%.2f to %.2f, want %.2f to %.2f", p.Low, p.High, low, high)
 	}
 	if p.Speedup < 1.5*s.Predict(edit(t, Without, "sync-copy")).Speedup {
 		t.Error("pinned memory is as good")
@@ -118,5 +123,95 @@ func TestRowsEndWhereSomethingElseBegins(t *testing.T) {
 		if p := s.Predict(edit(t, Merge, "elementwise")); !p.Empty() {
 			t.Errorf("with a %s after each five: %+v", what, p)
 		}
+	}
+}
+
+// TestWhatKernelsShare: of 64 kernels of 1.5 µs and 64 of 5.5, fused into one row and two more launches, 4 µs of each of
+// the longer ones are traffic. The thread spends up to 500 ns on each tensor of 10 µs.
+func TestWhatKernelsShare(t *testing.T) {
+	const name = "void at::native::elementwise_kernel<128, 4>(int)"
+	s := rowsOf(50, func(r *rowScene) {
+		r.kernels(64, name)
+		id := int32(len(r.Meta.GPU.Kernels))
+		for range 64 {
+			r.run(event.Kernel, "cuLaunchKernel", 7, r.at, r.at+8*us, r.at+13500, id)
+			r.at += 10 * us
+		}
+	}).study(t)
+	g := s.parts[0].graph
+	for end, want := range map[linkSpeed][2]float64{
+		expected: {0.7, 0.2}, slowest: {1, 0.5}, fastest: {0.4, 0},
+	} {
+		gpu, host := s.mergedTimes(g, replay.Elementwise, end)
+		if on := (3*1.5 + want[0]*64*4) / (128*1.5 + 64*4); math.Abs(gpu-on) > 0.01 || math.Abs(host-want[1]/10) > 0.003 {
+			t.Errorf("%v: %.3f of the GPU's time and %.3f of the thread's, want %.3f and %.3f", end, gpu, host, on, want[1]/10)
+		}
+	}
+}
+
+// TestWorkBetweenLaunchesStays: what a program computes between copies or after them is not the copies'.
+func TestWorkBetweenLaunchesStays(t *testing.T) {
+	computed := func(r *rowScene, ns uint64) {
+		st := r.Stack(recordtest.Python("preprocess", "/app/serve.py", 7))
+		r.Sample(leader, start+r.at+ns/2, st, event.Whole)
+		r.at += ns
+	}
+	for what, c := range map[string]struct {
+		most float64
+		step func(r *rowScene)
+	}{
+		"between": {1.05, func(r *rowScene) {
+			for range 16 {
+				r.upload(16 << 10)
+				computed(r, 300*us)
+			}
+		}},
+		"after": {1.02, func(r *rowScene) {
+			r.run(event.Kernel, "cudaGraphLaunch", 7, r.at, r.at+10*us, r.at+4010*us, 0)
+			r.at += 10 * us
+			for range 10 {
+				r.copy(r.at, r.at+4*us, r.at+8*us, 1|3<<8, 1<<10)
+				r.at += 10 * us
+			}
+			computed(r, 3*ms)
+			r.wait(r.at, r.at+1000*us)
+			r.at += 3 * ms
+		}},
+		"one a step": {1, func(r *rowScene) {
+			computed(r, 5*ms)
+			r.upload(16 << 10)
+		}},
+	} {
+		r := &rowScene{scene: newScene()}
+		for range 60 {
+			c.step(r)
+		}
+		if p := r.study(t).Predict(edit(t, Merge, "sync-copy")); p.Speedup > c.most {
+			t.Errorf("%s: %.2f times as fast, at most %.2f is possible", what, p.Speedup, c.most)
+		}
+	}
+}
+
+// TestGraphsAreNoRow: a graph of small kernels is launched once as it is.
+func TestGraphsAreNoRow(t *testing.T) {
+	sc := newScene()
+	sc.Meta.GPU.Kernels = append(sc.Meta.GPU.Kernels, recording.Kernel{Name: "void at::native::elementwise_kernel<128, 4>(int)"})
+	for _, name := range []string{"cudaGraphLaunch", "cuLaunchKernel"} { // also of a call with several kernels
+		for n := range uint64(50) {
+			at := n * 15 * us
+			if name == "cuLaunchKernel" {
+				at += 10 * ms
+			}
+			id := sc.call(name, at, 5*us)
+			for k := range uint64(2) {
+				sc.Event(event.Event{
+					TS: start + at + 6*us + k*4*us, Dur: 3 * us, PID: leader, TID: 7, Func: 1 << 8, Kind: event.Kernel,
+					Flags: event.Timed, Ret: int32(len(sc.Meta.GPU.Kernels)), Args: [4]uint64{uint64(id), 0, 1 << 20},
+				})
+			}
+		}
+	}
+	if p := sc.study(t).Predict(edit(t, Merge, "launch-overhead")); !p.Empty() {
+		t.Errorf("%+v", p)
 	}
 }

@@ -38,6 +38,11 @@ const (
 	smallCopy = 64 << 10
 	// smallKernel is up to how many ns a kernel takes no more than launching it from a framework.
 	smallKernel = 10_000
+	// mostBetween is how many ns a thread computes at most between two launches of a row: more is work of the program's
+	// own, which stays whatever is launched.
+	mostBetween = 20_000
+	// mostAwaited is how many ns it waits at most for a small copy itself, and not for what the GPU does before.
+	mostAwaited = 50_000
 	// floorPercent is how many percent of a row's activities take no more than its floor.
 	floorPercent = 5
 )
@@ -62,7 +67,10 @@ func (b *builder) ask() {
 			if !ok {
 				known.begun, known.row = a.Start, row
 				known.graph = strings.Contains(b.t.Rec.Meta.Functions[b.t.Ops[op].Func].Base, "GraphLaunch")
-			} else if known.row != row {
+			} else {
+				known.row = NoRow
+			}
+			if known.graph {
 				known.row = NoRow
 			}
 			known.begun = min(known.begun, a.Start)
@@ -116,21 +124,23 @@ func (b *builder) rowOf(a *timeline.Activity, kinds map[int32]bool) Row {
 	return NoRow
 }
 
-// rowsOf finds the rows of a thread with these calls: those between which it launches nothing else, and for kernels
-// waits for nothing.
+// rowsOf finds the rows of a thread with these calls: those between which it launches nothing else, computes for no
+// longer than mostBetween, and waits for nothing but the copies of the row.
 func (b *builder) rowsOf(calls []int32) {
 	var row []int32
-	var of Row
+	of, end, waited := NoRow, uint64(0), uint64(0) // of the last launch, and since then: ns
 	flush := func() {
 		if len(row) >= leastRow {
-			b.addRows(row, of)
+			b.addRow(row, of)
 		}
 		row = row[:0]
 	}
 	for _, i := range calls {
+		o := &b.t.Ops[i]
 		a, launches := b.asks[i]
-		if _, waits := b.syncs[i]; waits && !launches {
-			if of == Elementwise {
+		if s, waits := b.syncs[i]; waits && !launches && len(row) > 0 {
+			waited += o.Dur
+			if of == Elementwise || waited > mostAwaited || !b.isFor(&b.t.Syncs[s], row[len(row)-1]) {
 				flush()
 			}
 			continue
@@ -138,34 +148,24 @@ func (b *builder) rowsOf(calls []int32) {
 		if !launches {
 			continue
 		}
-		if a.row != of {
+		if a.row != of || o.Start-min(o.Start, end+waited) > mostBetween {
 			flush()
-			of = a.row
 		}
-		if of != NoRow {
+		if of = a.row; of != NoRow {
 			row = append(row, i)
 		}
+		end, waited = o.End(), 0
 	}
 	flush()
 }
 
-// addRows adds what lies no farther apart than is usual.
-func (b *builder) addRows(calls []int32, of Row) {
-	between := make([]uint64, 0, len(calls))
-	for n := range calls[1:] {
-		between = append(between, b.t.Ops[calls[n+1]].Start-b.t.Ops[calls[n]].Start)
+// isFor reports whether a synchronization is for what a call launched, as far as is known.
+func (b *builder) isFor(s *timeline.Sync, call int32) bool {
+	if s.Activity == noNode {
+		return true
 	}
-	longest := usualTimes * median(slices.Clone(between), 0)
-	for first := 0; first < len(calls); {
-		last := first
-		for last < len(between) && between[last] <= longest {
-			last++
-		}
-		if n := last + 1 - first; n >= leastRow {
-			b.addRow(calls[first:last+1], of)
-		}
-		first = last + 1
-	}
+	op := b.t.Activities[s.Activity].Op
+	return op != timeline.None && b.t.Outermost(op) == call
 }
 
 func (b *builder) addRow(calls []int32, of Row) {
@@ -188,23 +188,15 @@ type rowSpan struct {
 	row Row
 }
 
-// rows returns these times of a thread, with the wait for the last upload of a row.
+// rows returns these times of a thread. A wait after the last of a row is for what one in place of all does.
 func (w *writer) rows(calls []int32) []rowSpan {
 	var out []rowSpan
-	for n, i := range calls {
+	for _, i := range calls {
 		a := w.b.asks[i]
-		if !a.inRow {
+		if !a.inRow || a.last {
 			continue
 		}
-		span := timeline.Span{From: w.b.t.Ops[i].End()}
-		if !a.last {
-			span.To = w.b.t.Ops[a.next].End()
-		} else if n+1 < len(calls) && a.row == Uploads {
-			if _, waits := w.b.syncs[calls[n+1]]; waits {
-				span.To = w.b.t.Ops[calls[n+1]].End()
-			}
-		}
-		if span.To > span.From {
+		if span := (timeline.Span{From: w.b.t.Ops[i].End(), To: w.b.t.Ops[a.next].End()}); span.To > span.From {
 			out = append(out, rowSpan{span, a.row})
 		}
 	}
