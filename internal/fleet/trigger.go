@@ -117,18 +117,21 @@ func (s *triggerState) weigh(t *Triggers, f *Facts, length time.Duration) string
 	return ""
 }
 
-// outOfMemory reports whether an allocation has failed since the last look. One that the driver refused to a process with
-// PyTorch does not count: its allocator frees what it has cached, asks again, and says itself if that fails too.
+// outOfMemory reports whether an allocation has failed since the last look. GPU memory that the driver refused to a
+// process with PyTorch does not count: its allocator frees what it has cached, asks again, and says itself if that fails
+// too.
 func (s *session) outOfMemory(rec *recording.Recording) bool {
 	before := s.exhausted
 	framework := map[uint32]bool{} // by process
 	for i := range rec.Events {
 		e := &rec.Events[i]
-		framework[e.PID] = framework[e.PID] || e.Kind == event.Memory && !event.MemoryDevice(e.Func).Driver()
+		if t := event.MemoryDevice(e.Func).Type(); e.Kind == event.Memory && (t == event.CUDAMemory || t == event.HIPMemory) {
+			framework[e.PID] = true
+		}
 	}
 	for i := range rec.Events {
 		e := &rec.Events[i]
-		if e.Kind == event.OutOfMemory && !(event.MemoryDevice(e.Func).Driver() && framework[e.PID]) {
+		if e.Kind == event.OutOfMemory && !(event.MemoryDevice(e.Func).Type() == event.DriverMemory && framework[e.PID]) {
 			s.exhausted = max(s.exhausted, e.TS)
 		}
 	}

@@ -116,10 +116,10 @@ func TestOutOfMemory(t *testing.T) {
 		}
 		return r
 	}
-	refused := func(pid uint32, at uint64) *recording.Recording {
+	refused := func(pid uint32, at uint64, device uint16) *recording.Recording {
 		r := failed()
-		r.Events[0].PID = 1 // it has PyTorch
-		r.Events = append(r.Events, event.Event{TS: at, PID: pid, Kind: event.OutOfMemory, Func: event.DriverMemory})
+		r.Events[0].PID, r.Events[0].Func = 1, event.CUDAMemory // it has PyTorch
+		r.Events = append(r.Events, event.Event{TS: at, PID: pid, Kind: event.OutOfMemory, Func: device})
 		return r
 	}
 	var s session
@@ -132,8 +132,9 @@ func TestOutOfMemory(t *testing.T) {
 		{failed(100), false},
 		{failed(100, 300, 200), true},
 		{failed(300), false},
-		{refused(1, 400), false},
-		{refused(2, 500), true},
+		{refused(1, 400, event.DriverMemory), false},
+		{refused(2, 500, event.DriverMemory), true},
+		{refused(1, 600, event.PinnedMemory), true},
 	} {
 		if got := s.outOfMemory(c.rec); got != c.want {
 			t.Errorf("stretch %d: %t", i, got)

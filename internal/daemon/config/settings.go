@@ -114,7 +114,8 @@ func all() []Setting {
 		},
 		{
 			"trigger_memory", "INFERSCOPE_TRIGGER_MEMORY", "false",
-			"likewise where an allocation of PyTorch or of the CUDA driver fails for want of memory", true,
+			"likewise where an allocation of PyTorch or of the CUDA driver fails for want of memory; GPU memory that the " +
+				"driver refuses to a process with PyTorch does not count, as PyTorch asks again", true,
 			func(s *Settings, v string) error { return boolean(v, &s.TriggerMemory) },
 		},
 		{
