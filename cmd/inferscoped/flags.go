@@ -89,7 +89,7 @@ func (f *flags) register(set *pflag.FlagSet, environ []string) {
 	set.BoolVar(&f.cycles, "cpu-cycles", false, "sample by hardware cycles instead of the CPU clock, where available")
 	set.BoolVar(&f.wholeNames, "whole-names", false, "keep template arguments and parameters in C++ and Rust names")
 	set.BoolVar(&f.scheduling, "scheduling", true, "watch why threads wait: switches, wake-ups, host pressure")
-	set.BoolVar(&f.memory, "memory", true, "watch PyTorch's allocators")
+	set.BoolVar(&f.memory, "memory", true, "watch what PyTorch's allocators and calls of the CUDA driver allocate")
 	f.requests = true
 	set.Var((*onOff)(&f.requests), "requests",
 		"watch the HTTP requests that targets serve: times and numbers of tokens (on or off)")

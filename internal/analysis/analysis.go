@@ -39,7 +39,7 @@ type Result struct {
 	Calls     *summary.Summary
 	CPU       *cpu.Summary
 	GPU       *gpu.Summary         // nil where no GPU activity was asked for
-	Memory    *memory.Summary      // nil where no framework's allocator was seen
+	Memory    *memory.Summary      // nil where nothing was recorded of allocators
 	Sensors   *sensors.Summary     // nil where no sensors were read
 	Requests  *requests.Summary    // nil where none was seen
 	Exchanged *collectives.Summary // nil where no call of NCCL was seen

@@ -65,7 +65,8 @@ const (
 	OutOfMemory
 )
 
-// MemoryDevice is Func of what is about memory: c10::DeviceType in the low byte, the device's index in the high one.
+// MemoryDevice is Func of what is about memory: c10::DeviceType or one of the driver's types in the low byte, the
+// device's index in the high one; 255: none.
 type MemoryDevice uint16
 
 // Types of devices; c10/core/DeviceType.h.
@@ -82,7 +83,7 @@ const (
 	ManagedMemory               // moves between both
 )
 
-// Type returns the c10::DeviceType.
+// Type returns the c10::DeviceType, or the type of what the driver's own calls allocate.
 func (d MemoryDevice) Type() uint8 { return uint8(d) }
 
 // Driver reports whether the driver's own calls allocated it, not a framework's allocator.

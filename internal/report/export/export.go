@@ -47,7 +47,7 @@ func Formats() []Format {
 		{
 			"heap",
 			".heap.pb.gz",
-			"go tool pprof: what PyTorch's allocators handed out and what is live, by stack",
+			"go tool pprof: what PyTorch and calls of the CUDA driver allocated and what is live, by stack",
 			writeHeap,
 		},
 		{

@@ -19,7 +19,8 @@ const (
 	heapTypes
 )
 
-// writeHeap writes what frameworks allocated as a heap profile: samples are scaled to what they stand for.
+// writeHeap writes what frameworks and calls of the driver allocated as a heap profile: samples are scaled to what they
+// stand for.
 func writeHeap(v *view, out *bufio.Writer) error {
 	types := []*profile.ValueType{
 		{Type: "alloc_objects", Unit: "count"},
