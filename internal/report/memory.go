@@ -28,15 +28,11 @@ func addMemory(d *document.Document, m *Model, rows int) {
 		return
 	}
 	d.Add(document.Heading("GPU memory"))
-	for i := range m.Memory.Devices {
-		if i == 0 || !idle(&m.Memory.Devices[i]) && !m.Memory.Devices[i].OnlySegments() {
-			addDevice(d, &m.Memory.Devices[i], min(rows, shortSites), len(m.Memory.Devices) > 1, m.Summary.Window.From)
-		}
+	for _, dev := range m.Memory.Shown() {
+		named := len(m.Memory.Devices) > 1 || dev.OfDriver() || dev.Type == "cpu"
+		addDevice(d, dev, min(rows, shortSites), named, m.Summary.Window.From)
 	}
 }
-
-// idle reports whether nothing is to be said of an allocator.
-func idle(d *memory.Device) bool { return d.Allocations == 0 && d.Reserved == 0 && d.Allocated == 0 }
 
 // MemoryDocument is what `inferscope memory` prints.
 func MemoryDocument(m *Model) *document.Document {
@@ -45,23 +41,24 @@ func MemoryDocument(m *Model) *document.Document {
 	f.Add("Target", m.Target.name())
 	f.Add("Window", windowText(&m.Summary.Window))
 	d.Add(f)
-	if m.Memory == nil {
-		d.Add(
-			document.Paragraph(
-				"No allocation was seen: while it was watched, no process called PyTorch's allocators or functions of the " +
-					"CUDA driver that allocate.",
-			),
-		)
-	} else {
+	exact := false // what the driver's calls hold is known since the attach
+	switch {
+	case m.Memory != nil:
 		for i := range m.Memory.Devices {
-			addDevice(d, &m.Memory.Devices[i], memorySites, true, m.Summary.Window.From)
-			addSiteStacks(d, &m.Memory.Devices[i])
+			dev := &m.Memory.Devices[i]
+			addDevice(d, dev, memorySites, true, m.Summary.Window.From)
+			addSiteStacks(d, dev)
+			exact = exact || dev.OfDriver()
 		}
+	case len(m.Summary.Memory.Kinds) == 0:
+		d.Add(document.Paragraph("Nothing was recorded of allocators."))
 	}
 	if lines := holderLines(m); len(lines) > 0 {
 		d.Add(document.Bullets(lines))
 	}
-	d.AddTable("Memory of the driver's own calls", memoryTable(&m.Summary.Memory))
+	if !exact {
+		d.AddTable("Memory of the driver's own calls", memoryTable(&m.Summary.Memory))
+	}
 	for _, doubt := range m.Doubts {
 		if strings.HasPrefix(string(doubt.Reason), "memory_") {
 			d.Add(document.Notice{
@@ -79,7 +76,7 @@ type memoryReport struct {
 	Schema  int             `json:"schema"`
 	Version string          `json:"version"`
 	Target  targetModel     `json:"target"`
-	Memory  *memory.Summary `json:"memory"` // null: no allocation was seen
+	Memory  *memory.Summary `json:"memory"` // null: nothing was recorded of allocators
 	Driver  summary.Memory  `json:"driver"` // of the driver's own calls, a framework's among them
 }
 
@@ -95,25 +92,9 @@ func MemoryJSON(w io.Writer, m *Model) error {
 	return nil
 }
 
-func memoryDeviceName(d *memory.Device) string {
-	switch d.Type {
-	case "cuda", "hip":
-		return fmt.Sprintf("GPU %d", d.Index)
-	case "cpu":
-		return "CPU"
-	case "driver":
-		return "GPU memory of the CUDA driver's calls"
-	case "pinned":
-		return "Pinned host memory of the CUDA driver's calls"
-	case "managed":
-		return "Managed memory of the CUDA driver's calls"
-	}
-	return fmt.Sprintf("device %d of another type", d.Index)
-}
-
 func addDevice(d *document.Document, dev *memory.Device, rows int, named bool, from uint64) {
 	if named {
-		d.Add(document.Subheading(fmt.Sprintf("%s, process %d", memoryDeviceName(dev), dev.PID)))
+		d.Add(document.Subheading(fmt.Sprintf("%s, process %d", dev.Name(), dev.PID)))
 	}
 	d.Add(memoryFacts(dev, from))
 	if lines := leakLines(dev); len(lines) > 0 {
@@ -158,7 +139,8 @@ func driverFacts(dev *memory.Device, from uint64) document.Facts {
 	f.Add("Held at the end", format.Size(dev.Allocated)+" of what was allocated since the attach")
 	if dev.Process > 0 {
 		f.Add("Process on the GPU", fmt.Sprintf(
-			"%s by NVML's count, of which %s was allocated before the attach or is CUDA's contexts and code",
+			"%s by NVML's count, of which %s is something else: allocated before the attach, managed memory, CUDA's contexts "+
+				"and code",
 			format.Size(dev.Process), format.Size(dev.Driver)))
 	}
 	f.Add("Peak", fmt.Sprintf("%s, %s into the window",
@@ -291,12 +273,15 @@ func siteTable(dev *memory.Device, rows int) *document.Table {
 	}}
 	for i := range dev.Sites[:min(len(dev.Sites), rows)] {
 		s := &dev.Sites[i]
-		life := format.Nothing
+		life, atPeak := format.Nothing, format.Nothing
 		if s.Life > 0 {
 			life = format.Span(s.Life)
 		}
+		if s.AtPeak > 0 {
+			atPeak = format.Size(s.AtPeak)
+		}
 		t.Row(format.Clean(s.Name), format.Size(s.Live), limits(s.Low, s.High), format.Count(s.Blocks),
-			format.Size(s.AtPeak), format.Size(s.Bytes), format.Count(s.Count), life, string(s.Kind))
+			atPeak, format.Size(s.Bytes), format.Count(s.Count), life, string(s.Kind))
 	}
 	if len(t.Rows) > 0 {
 		t.Note = joinNotes(

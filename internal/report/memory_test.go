@@ -88,3 +88,33 @@ func TestFragmentation(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingOfAllocators: that nothing was recorded is said where nothing else is, and the table of calls not beside
+// exact totals of the same.
+func TestNothingOfAllocators(t *testing.T) {
+	const nothing, table = "Nothing was recorded of allocators.", "Memory of the driver's own calls"
+	calls := New(decode().Recording())
+	none := New(decode().Recording())
+	none.Summary.Memory.Kinds = nil
+	exact := New(decode().Recording())
+	exact.Memory = &memory.Summary{Devices: []memory.Device{{Type: "pinned", Allocations: 1}}}
+	for _, c := range []struct {
+		m              *Model
+		nothing, table bool
+	}{{calls, false, true}, {none, true, false}, {exact, false, false}} {
+		var text bytes.Buffer
+		if err := document.Text(&text, MemoryDocument(c.m), document.Style{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := text.String(); strings.Contains(got, nothing) != c.nothing || strings.Contains(got, table) != c.table {
+			t.Errorf("%+v:\n%s", c.m.Memory, got)
+		}
+	}
+	var text bytes.Buffer
+	if err := Text(&text, exact, TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "Pinned host memory of the CUDA driver's calls, process 0") {
+		t.Errorf("pinned memory is shown as GPU memory:\n%s", text.String())
+	}
+}

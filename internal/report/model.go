@@ -40,7 +40,7 @@ type Model struct {
 	Summary  summary.Summary     `json:"summary"`
 	CPU      cpu.Summary         `json:"cpu"`
 	GPU      *gpu.Summary        `json:"gpu,omitempty"` // absent where no GPU activity was asked for
-	// Memory is what frameworks' own allocators held; absent where none was seen.
+	// Memory is what allocators of frameworks and calls of the driver held; absent where nothing was recorded of them.
 	Memory *memory.Summary `json:"memory,omitempty"`
 	// Sensors are power, clocks and temperatures of the machine's GPUs; absent where none were read.
 	Sensors *sensors.Summary `json:"sensors,omitempty"`

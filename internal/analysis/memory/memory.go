@@ -6,6 +6,7 @@ package memory
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// Summary is what the allocators of a target's frameworks held.
+// Summary is what the allocators of a target's frameworks and the driver's own calls held.
 type Summary struct {
 	Devices []Device `json:"devices"` // those that hold most first
 }
@@ -28,7 +29,7 @@ type Device struct {
 	Reserved  uint64 `json:"reserved_bytes"`  // in segments, at the end
 	// Process is what the process held of the GPU by NVML's count when that was asked for last; 0: not known. Driver is
 	// what of it was not in segments then: contexts, code, what libraries allocate by themselves, and of the driver's own
-	// calls what they allocated before the attach.
+	// calls what they allocated before the attach, and managed memory.
 	Process  uint64 `json:"process_bytes,omitempty"`
 	Driver   uint64 `json:"driver_bytes,omitempty"`
 	Peak     uint64 `json:"peak_bytes"` // the most in blocks
@@ -91,7 +92,7 @@ type site struct {
 	Low     uint64            `json:"live_low_bytes"`   // Live lies between Low and High with 95% probability
 	High    uint64            `json:"live_high_bytes"`
 	Blocks  uint64            `json:"live_blocks"`
-	AtPeak  uint64            `json:"peak_bytes"` // live when the device was at its peak
+	AtPeak  uint64            `json:"peak_bytes"` // live when the device was at its peak; 0: none, or too few samples
 	Bytes   uint64            `json:"allocated_bytes"`
 	Count   uint64            `json:"allocations"`
 	Age     uint64            `json:"oldest_ns"`          // of the oldest live block, at the end
@@ -150,7 +151,7 @@ type sample struct {
 	mean     float64 // bytes for each sample, when it was chosen
 }
 
-// Summarize reads what a recording says of frameworks' memory; nil where it says nothing.
+// Summarize reads what a recording says of allocators; nil where it says nothing.
 func Summarize(rec *recording.Recording) *Summary {
 	g := gather(rec)
 	if len(g.devices) == 0 {
@@ -158,7 +159,7 @@ func Summarize(rec *recording.Recording) *Summary {
 	}
 	s := &Summary{Devices: make([]Device, 0, len(g.devices))}
 	for key, d := range g.devices {
-		s.Devices = append(s.Devices, d.result(rec, key))
+		s.Devices = append(s.Devices, d.result(rec, key, g.framework[key.pid]))
 	}
 	slices.SortFunc(s.Devices, func(a, b Device) int {
 		return cmp.Or(
@@ -184,6 +185,37 @@ func (d *Device) OnlySegments() bool {
 		!slices.ContainsFunc(d.Sites, func(s site) bool { return s.Kind != kindSegment })
 }
 
+// Shown returns the devices of which a report has something to say. What the driver's calls allocated for PyTorch alone
+// is left out: the blocks in it are those of another device.
+func (s *Summary) Shown() []*Device {
+	var out []*Device
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		idle := d.Allocations == 0 && d.Reserved == 0 && d.Allocated == 0 && len(d.Exhausted) == 0
+		if i == 0 || !idle && !d.OnlySegments() {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// Name returns what the device is, for people.
+func (d *Device) Name() string {
+	switch d.Type {
+	case "cuda", "hip":
+		return fmt.Sprintf("GPU %d", d.Index)
+	case "cpu":
+		return "CPU"
+	case "driver":
+		return "GPU memory of the CUDA driver's calls"
+	case "pinned":
+		return "Pinned host memory of the CUDA driver's calls"
+	case "managed":
+		return "Managed memory of the CUDA driver's calls"
+	}
+	return fmt.Sprintf("device %d of another type", d.Index)
+}
+
 // last orders what is before what is not.
 func last(a, b bool) int {
 	switch {
@@ -196,7 +228,10 @@ func last(a, b bool) int {
 }
 
 // gathered is what events say of each allocator.
-type gathered struct{ devices map[deviceKey]*device }
+type gathered struct {
+	devices   map[deviceKey]*device
+	framework map[uint32]bool // processes in which a framework has GPU memory
+}
 
 type device struct {
 	levels    []event.Event
@@ -210,7 +245,7 @@ type device struct {
 type sampleKey struct{ pointer, from uint64 }
 
 func gather(rec *recording.Recording) gathered {
-	g := gathered{devices: map[deviceKey]*device{}}
+	g := gathered{devices: map[deviceKey]*device{}, framework: map[uint32]bool{}}
 	for i := range rec.Events {
 		e := &rec.Events[i]
 		if e.Kind < event.Memory || e.Kind > event.OutOfMemory {
@@ -221,6 +256,9 @@ func gather(rec *recording.Recording) gathered {
 		if d == nil {
 			d = &device{samples: map[sampleKey]sample{}}
 			g.devices[key] = d
+			if t := key.device.Type(); t == event.CUDAMemory || t == event.HIPMemory {
+				g.framework[key.pid] = true
+			}
 		}
 		d.add(e)
 	}
@@ -279,7 +317,7 @@ func TypeName(d event.MemoryDevice) string {
 	return "other"
 }
 
-func (d *device) result(rec *recording.Recording, key deviceKey) Device {
+func (d *device) result(rec *recording.Recording, key deviceKey, framework bool) Device {
 	out := Device{
 		PID: key.pid, Type: TypeName(key.device), Index: key.device.Index(),
 		Kinds: []kindBytes{}, Levels: []level{}, Sites: []site{}, Leaks: []leakSite{}, Exhausted: []Exhausted{},
@@ -296,19 +334,19 @@ func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 		samples,
 		func(a, b sample) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.pointer, b.pointer)) },
 	)
-	w := window{rec: rec, from: rec.Meta.From, to: rec.Meta.To, driver: key.device.Driver()}
+	w := windowOf(rec, key, framework)
 	if len(d.levels) > 0 {
 		w.from = max(w.from, d.levels[0].TS)
 		w.to = max(w.from, min(w.to, d.levels[len(d.levels)-1].End()))
 	}
 	sites := sitesOf(&w, samples, out.PeakAt)
+	sites.limit(&out)
 	out.Sites = sites.list
 	out.kinds()
 	out.Leaks = sites.leaks(&w)
 	sites.fullIn(&out, gpu.Memory)
 	for i := range d.exhausted {
-		// PyTorch's allocator frees what it has cached and asks the driver again; it says itself if that fails too.
-		if placeOf(&w, d.exhausted[i].Args[0]).kind == kindSegment {
+		if w.retried(&d.exhausted[i]) {
 			continue
 		}
 		out.Exhausted = append(out.Exhausted, sites.exhausted(&w, &d.exhausted[i], &out))
@@ -316,12 +354,32 @@ func (d *device) result(rec *recording.Recording, key deviceKey) Device {
 	return out
 }
 
+// Failed returns the allocations that failed and count in a summary, in the recording's order.
+func Failed(rec *recording.Recording) []event.Event {
+	var out []event.Event
+	g := gather(rec)
+	for i := range rec.Events {
+		e := &rec.Events[i]
+		if e.Kind != event.OutOfMemory {
+			continue
+		}
+		w := windowOf(rec, deviceKey{e.PID, event.MemoryDevice(e.Func)}, g.framework[e.PID])
+		if !w.retried(e) {
+			out = append(out, *e)
+		}
+	}
+	return out
+}
+
 // gpuOf returns the GPU that a device of an allocator is; the zero value where that is not known.
 func gpuOf(rec *recording.Recording, key deviceKey) recording.Device {
-	if rec.Meta.GPU == nil || key.device.Type() == event.CPUMemory || key.device.Type() == event.PinnedMemory {
+	if rec.Meta.GPU == nil {
 		return recording.Device{}
 	}
-	if key.device.Driver() {
+	switch key.device.Type() {
+	case event.CPUMemory, event.PinnedMemory, event.ManagedMemory: // managed memory may be on the host
+		return recording.Device{}
+	case event.DriverMemory:
 		return onlyGPU(rec.Meta.GPU.Devices, key.pid)
 	}
 	for _, g := range rec.Meta.GPU.Devices {

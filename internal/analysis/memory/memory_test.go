@@ -230,6 +230,122 @@ func TestDriverLeak(t *testing.T) {
 	}
 }
 
+// driverBlocks adds a block of 1 MiB each tenth of a second that stays, and a refusal.
+func (b *build) driverBlocks(device uint16, stack uint64) {
+	for i := range uint64(100) {
+		b.pointer += 4096
+		at := from + i*second/10
+		b.Event(event.Event{
+			TS: at, Dur: to - at, PID: recordtest.PID, TID: recordtest.PID, Func: device | 255<<8,
+			Kind: event.Allocation, Flags: event.Open | event.Timed, Args: [4]uint64{stack, b.pointer, mib, 4096},
+		})
+	}
+	b.Event(event.Event{
+		TS: to - second, PID: recordtest.PID, Func: device | 255<<8, Kind: event.OutOfMemory,
+		Args: [4]uint64{stack, 500 * mib, 90 * mib, 90 * mib},
+	})
+}
+
+// TestDriverOfPyTorch: pinned memory of PyTorch is no segment, as it reports no blocks of it. GPU memory with an unknown
+// stack may be one where PyTorch has GPU memory, and is no leak then.
+func TestDriverOfPyTorch(t *testing.T) {
+	for name, c := range map[string]struct {
+		device    uint16
+		framework bool
+		stack     []recording.Frame
+		want      int // leaks, and failures
+	}{
+		"pinned": {event.PinnedMemory, true, []recording.Frame{
+			recordtest.Native("cudaHostAlloc", "libcudart.so.13"),
+			recordtest.Native("at::native::CachingHostAllocatorImpl::allocate", "libtorch_cuda.so"),
+			recordtest.Python("pin", "serve.py", 40),
+		}, 1},
+		"unknown": {event.DriverMemory, true, nil, 0},
+		"only the call": {event.DriverMemory, true, []recording.Frame{
+			recordtest.Native("cudaMalloc", "libcudart.so.13"),
+		}, 0},
+		"the program's": {event.DriverMemory, true, []recording.Frame{
+			recordtest.Native("cudaMalloc", "libcudart.so.13"), recordtest.Native("grow", "serve"),
+		}, 1},
+		"unknown without PyTorch": {event.DriverMemory, false, nil, 1},
+	} {
+		b := newBuild()
+		stack := uint64(0)
+		if len(c.stack) > 0 {
+			stack = b.Stack(c.stack...)
+		}
+		b.driverBlocks(c.device, stack)
+		if c.framework {
+			b.levels([2]uint64{to, 400 * mib})
+		}
+		devices := memory.Summarize(b.Recording()).Devices
+		d := devices[len(devices)-1]
+		if !d.OfDriver() || len(d.Leaks) != c.want || len(d.Exhausted) != c.want {
+			t.Errorf("%s: %d leaks, %d failures, want %d: %+v", name, len(d.Leaks), len(d.Exhausted), c.want, d)
+		}
+		if got := len(memory.Failed(b.Recording())); got != c.want {
+			t.Errorf("%s: %d allocations failed, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestFullIn: the device is full when what is neither in blocks nor of others than the framework is used up; free parts
+// of its segments count as free.
+func TestFullIn(t *testing.T) {
+	b := newBuild()
+	b.event(event.Memory, from, to-from, 0, 100*mib, 900*mib, 100*mib, 0)
+	stack := b.Stack(recordtest.Python("remember", "serve.py", 12))
+	for i := range uint64(100) {
+		b.block(stack, from+i*second/10, 0, mib, mib/1000)
+	}
+	b.Meta.GPU = &recording.GPU{Devices: []recording.Device{{PID: recordtest.PID, UUID: "GPU-0", Memory: 1000 * mib}}}
+	b.Meta.Driver = &recording.Driver{Processes: []recording.GPUProcess{
+		{TS: to, PID: recordtest.PID, UUID: "GPU-0", Used: 1000*mib - mib},
+	}}
+	d := b.only(t)
+	if len(d.Leaks) != 1 || d.Leaks[0].FullIn/second != 80 { // (1000 - 100 - 99) MiB at 10 MiB/s
+		t.Errorf("%+v", d.Leaks)
+	}
+}
+
+// TestManagedMemory: what NVML counts for a process is not set against managed memory, which may be on the host.
+func TestManagedMemory(t *testing.T) {
+	b := newBuild()
+	b.Meta.GPU = &recording.GPU{Devices: []recording.Device{{PID: recordtest.PID, UUID: "GPU-0", Memory: 1000 * mib}}}
+	b.Meta.Driver = &recording.Driver{Processes: []recording.GPUProcess{
+		{TS: to, PID: recordtest.PID, UUID: "GPU-0", Used: 900 * mib},
+	}}
+	for _, device := range []uint16{event.ManagedMemory, event.DriverMemory} {
+		b.Event(event.Event{
+			TS: from, Dur: to - from, PID: recordtest.PID, Func: device | 255<<8, Kind: event.Memory, Flags: event.Timed,
+			Args: [4]uint64{mib, mib, mib, 0},
+		})
+	}
+	for _, d := range memory.Summarize(b.Recording()).Devices {
+		if (d.Process == 0) != (d.Type == "managed") {
+			t.Errorf("%s: %d of the process", d.Type, d.Process)
+		}
+	}
+}
+
+// TestEstimatesWithinTotals: no place has more than the exact totals, and few samples do not tell what it held at the peak.
+func TestEstimatesWithinTotals(t *testing.T) {
+	b := newBuild()
+	b.event(event.Memory, from, to-from, 0, 60*mib, 60*mib, 60*mib, 0)
+	b.event(event.MemoryFlow, from, to-from, 0, 10, 0, 60*mib, 0)
+	sure, few := b.Stack(recordtest.Python("sure", "a.py", 1)), b.Stack(recordtest.Python("few", "a.py", 2))
+	b.block(sure, from+1, 0, 70*mib, 4096)
+	b.block(few, from+1, 0, mib, 800*mib)
+	for _, s := range b.only(t).Sites {
+		if want := map[string]uint64{"sure (a.py:1)": 60 * mib}[s.Name]; s.AtPeak != want {
+			t.Errorf("%s held %d at the peak, want %d", s.Name, s.AtPeak, want)
+		}
+		if s.Bytes > 60*mib || s.Count > 10 {
+			t.Errorf("%s allocated %d bytes in %d", s.Name, s.Bytes, s.Count)
+		}
+	}
+}
+
 // TestWorkspace: what a line of Python allocates for cuBLAS is another kind than the tensors of the same line.
 func TestWorkspace(t *testing.T) {
 	b := newBuild()

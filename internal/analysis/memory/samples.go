@@ -27,12 +27,14 @@ type Sample struct {
 // Samples returns the sampled allocations of a recording, in the order of time.
 func Samples(rec *recording.Recording) []Sample {
 	var out []Sample
-	for key, d := range gather(rec).devices {
+	g := gather(rec)
+	for key, d := range g.devices {
+		w := windowOf(rec, key, g.framework[key.pid])
 		segments := map[uint64]bool{} // by stack
 		for _, s := range d.samples {
 			segment, ok := segments[s.stack]
-			if !ok && key.device.Driver() {
-				segment = placeOf(&window{rec: rec, driver: true}, s.stack).kind == kindSegment
+			if !ok && w.segments {
+				segment = placeOf(&w, s.stack).kind == kindSegment
 				segments[s.stack] = segment
 			}
 			out = append(out, Sample{

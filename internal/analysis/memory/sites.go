@@ -18,7 +18,36 @@ import (
 type window struct {
 	rec      *recording.Recording
 	from, to uint64 // ns
-	driver   bool   // of what the driver's own calls allocated
+	// segments is for GPU memory of the driver's own calls: frameworks' allocators hand out blocks of it.
+	segments  bool
+	framework bool // a framework has GPU memory in the process
+}
+
+func windowOf(rec *recording.Recording, key deviceKey, framework bool) window {
+	return window{
+		rec: rec, from: rec.Meta.From, to: rec.Meta.To,
+		segments: key.device.Type() == event.DriverMemory, framework: framework,
+	}
+}
+
+// retried reports whether an allocation that failed is not the program's failure: PyTorch's allocator frees what it has
+// cached and asks the driver again, and says itself if that fails too.
+func (w *window) retried(e *event.Event) bool {
+	return w.segments && placeOf(w, e.Args[0]).kind == kindSegment || w.doubtful(e.Args[0])
+}
+
+// doubtful reports whether a stack does not tell if it is of a framework's segment or of the program's own.
+func (w *window) doubtful(stack uint64) bool {
+	if !w.segments || !w.framework {
+		return false
+	}
+	m := &w.rec.Meta
+	n := siteNode(m, stack)
+	if n < 0 {
+		return true
+	}
+	f := frame(m, n)
+	return f.Kind == recording.ErrorFrame || f.Kind == recording.NativeFrame && allocator(f.Name)
 }
 
 // sites are the places that allocate.
@@ -88,7 +117,7 @@ const keptFor = 0.25
 
 // fill adds the samples of a site up.
 func (s *site) fill(w *window, samples []sample, means *[64]float64, peakAt uint64) {
-	var live, blocks, variance, peak, bytes, count float64
+	var live, blocks, variance, peak, peakVariance, bytes, count float64
 	var hidden unchosen
 	var lives []uint64
 	var freed float64
@@ -109,8 +138,11 @@ func (s *site) fill(w *window, samples []sample, means *[64]float64, peakAt uint
 			freed += x.weight
 		}
 		if peakAt != 0 && x.liveAt(peakAt) {
-			peak += x.weight
+			peak, peakVariance = peak+x.weight, peakVariance+x.variance
 		}
+	}
+	if math.Sqrt(peakVariance) > peak/2 { // so few samples tell nothing
+		peak = 0
 	}
 	s.Live, s.Blocks, s.Error, s.AtPeak = uint64(live),
 		uint64(math.Round(blocks)), uint64(math.Sqrt(variance)), uint64(peak)
@@ -123,6 +155,19 @@ func (s *site) fill(w *window, samples []sample, means *[64]float64, peakAt uint
 		s.Kind = KindTransient
 	default:
 		s.Kind = KindKept
+	}
+}
+
+// limit bounds estimates by the exact totals of the device.
+func (s *sites) limit(d *Device) {
+	for k := range s.list {
+		x := &s.list[k]
+		if d.Peak > 0 {
+			x.AtPeak = min(x.AtPeak, d.Peak)
+		}
+		if d.Allocations > 0 {
+			x.Bytes, x.Count = min(x.Bytes, d.AllocatedBytes), min(x.Count, d.Allocations)
+		}
 	}
 }
 
@@ -140,7 +185,7 @@ func placeOf(w *window, stack uint64) place {
 	}
 	frames := stackOf(m, int32(stack-1)) // with the allocator's own
 	switch {
-	case w.driver && slices.ContainsFunc(frames, isSegment):
+	case w.segments && slices.ContainsFunc(frames, isSegment):
 		p.kind = kindSegment
 	case slices.ContainsFunc(frames, isWorkspace):
 		p.kind = kindWorkspace
@@ -155,11 +200,11 @@ func isWorkspace(f recording.Frame) bool {
 		strings.Contains(f.Name, "getCurrentCUDABlasHandle"))
 }
 
-// isSegment reports whether a function is of PyTorch's caching allocators.
+// isSegment reports whether a function is of PyTorch's caching allocator of GPU memory. That of pinned memory reports no
+// blocks.
 func isSegment(f recording.Frame) bool {
 	return f.Kind == recording.NativeFrame && (strings.Contains(f.Name, "CachingAllocator") ||
-		strings.Contains(f.Name, "CachingHostAllocator") || strings.HasPrefix(f.Name, "libc10_cuda") ||
-		strings.HasPrefix(path.Base(f.File), "libc10_cuda"))
+		strings.HasPrefix(f.Name, "libc10_cuda") || strings.HasPrefix(path.Base(f.File), "libc10_cuda"))
 }
 
 // siteNode returns the node of a stack at which a person would look for it: the Python line, else the first function
@@ -273,7 +318,7 @@ func (s *sites) leaks(w *window) []leakSite {
 		return out
 	}
 	for k := range s.list {
-		if s.list[k].Kind == kindSegment { // the blocks in it tell
+		if s.list[k].Kind == kindSegment || w.doubtful(s.samples[k][0].stack) { // the blocks in it tell
 			continue
 		}
 		if l, ok := leak(w, s.samples[k]); ok {
@@ -326,7 +371,7 @@ func (s *sites) fullIn(d *Device, memory uint64) {
 	for i := range d.Leaks {
 		all += d.Leaks[i].PerSec
 	}
-	used := max(d.Allocated, d.Process)
+	used := d.Allocated + d.Driver // free parts of a framework's segments can still be handed out
 	if all <= 0 || memory <= used {
 		return
 	}

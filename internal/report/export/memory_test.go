@@ -42,6 +42,10 @@ func allocations() *recording.Recording {
 	add(event.Allocation, second+7, 2*second-7, event.Open, cache, 0x7f10_0000_0000, 90*mib, 4096)
 	add(event.Allocation, second+9, second, 0, cache, 0x7f20_0000_0000, 10*mib, 4096)
 	add(event.OutOfMemory, second+10, 0, 0, cache, 900*mib, 500*mib, 600*mib)
+	b.Event(event.Event{ // PyTorch asks again
+		TS: second + 9, PID: recordtest.PID, Func: event.DriverMemory | 255<<8, Kind: event.OutOfMemory, Flags: event.Timed,
+		Args: [4]uint64{b.Stack(recordtest.Native("c10::cuda::CUDACachingAllocator::malloc", "libc10_cuda.so")), 900 * mib},
+	})
 	return b.Recording()
 }
 

@@ -155,10 +155,8 @@ func (m *snapshot) trace(device int) {
 		}
 		m.entry("alloc", e.at, e.s)
 	}
-	for i := range m.v.rec.Events {
-		e := &m.v.rec.Events[i]
-		d := event.MemoryDevice(e.Func)
-		if e.Kind == event.OutOfMemory && gpuType(d) && d.Index() == device {
+	for _, e := range memory.Failed(m.v.rec) {
+		if d := event.MemoryDevice(e.Func); gpuType(d) && d.Index() == device {
 			m.p.dict(func() {
 				m.p.textItem("action", "oom")
 				m.p.item("size", e.Args[1])

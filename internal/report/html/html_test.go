@@ -49,6 +49,7 @@ type shown struct {
 	Tracks []struct {
 		Kind  string `json:"kind"`
 		Group string `json:"group"`
+		Name  string `json:"name"`
 		N     int    `json:"n"`
 		All   int    `json:"all"`
 	} `json:"tracks"`

@@ -43,7 +43,7 @@ type Input struct {
 	Requests  *requests.Summary    // nil where there were none
 	Exchanged *collectives.Summary // nil where no call of NCCL was seen
 	Topology  *topology.Summary    // nil where the host does not tell
-	Memory    *memory.Summary      // nil where no allocation was seen
+	Memory    *memory.Summary      // nil where nothing was recorded of allocators
 	Delays    []Delay              // what holds requests up, that of most time first
 
 	Timeline *timeline.Timeline

@@ -7,23 +7,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format"
 )
 
-// memoryName returns what an allocator hands out, for people.
-func memoryName(d *memory.Device) string {
-	what := fmt.Sprintf("GPU %d", d.Index)
-	switch d.Type {
-	case "cpu":
-		what = "CPU"
-	case "driver":
-		what = "GPU memory of the driver's calls"
-	case "pinned":
-		what = "pinned host memory"
-	case "managed":
-		what = "managed memory"
-	case "other":
-		what = fmt.Sprintf("device %d of another type", d.Index)
-	}
-	return fmt.Sprintf("%s, process %d", what, d.PID)
-}
+// memoryName returns what an allocator hands out and in which process.
+func memoryName(d *memory.Device) string { return fmt.Sprintf("%s, process %d", d.Name(), d.PID) }
 
 // addMemory creates a track of each allocator: what it held, and allocations that failed.
 func (s *scene) addMemory() {
@@ -31,8 +16,7 @@ func (s *scene) addMemory() {
 		return
 	}
 	const group = "Memory"
-	for i := range s.in.Memory.Devices {
-		d := &s.in.Memory.Devices[i]
+	for _, d := range s.in.Memory.Shown() {
 		held := track{head: trackHead{Kind: sensorTrack, Name: memoryName(d), Group: group, PID: d.PID, Seen: -1}}
 		at := s.in.Timeline.From
 		for _, l := range d.Levels {
@@ -53,7 +37,9 @@ func (s *scene) addMemory() {
 			held.items = append(held.items, item{start: from, end: to, label: label, ref: none, src: none})
 		}
 		s.add(held)
-		failed := track{head: trackHead{Kind: errorTrack, Name: "out of memory", Group: group, PID: d.PID, Seen: -1}}
+		failed := track{head: trackHead{
+			Kind: errorTrack, Name: "out of memory: " + memoryName(d), Group: group, PID: d.PID, Seen: -1,
+		}}
 		for k := range d.Exhausted {
 			e := &d.Exhausted[k]
 			if from, to, ok := s.clip(e.At, e.At); ok {
@@ -84,8 +70,7 @@ func memoryTable(in Input) table {
 	if in.Memory == nil {
 		return t
 	}
-	for i := range in.Memory.Devices {
-		d := &in.Memory.Devices[i]
+	for _, d := range in.Memory.Shown() {
 		for k := range d.Sites {
 			x := &d.Sites[k]
 			from := ""

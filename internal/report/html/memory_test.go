@@ -35,10 +35,18 @@ func TestMemoryTrack(t *testing.T) {
 		add(event.Allocation, 100+i*200_000_000, 3_999_999_900-i*200_000_000, event.Open, stack, i<<20, mib, 4096)
 	}
 	add(event.OutOfMemory, 3_500_000_000, 0, 0, stack, 900*mib, 200*mib, 400*mib)
+	// Segments of PyTorch, whose blocks count already.
+	m.Frames = append(m.Frames, recording.Frame{Kind: recording.NativeFrame, Name: "c10::cuda::CUDACachingAllocator::malloc"})
+	m.Stacks = append(m.Stacks, recording.Node{Parent: -1, Frame: uint32(len(m.Frames) - 1)})
+	add(event.Allocation, 100, 3_999_999_900, event.Open, stack+1, 1<<40, 400*mib, 4096)
+	rec.Events[len(rec.Events)-1].Func = event.DriverMemory | 255<<8
 	page := pageOf(t, rec)
 	doc, _ := data(t, page)
 	items := map[string]int{}
 	for _, tr := range doc.Tracks {
+		if tr.Kind == "error" && tr.Group == "Memory" && !strings.Contains(tr.Name, "GPU 0, process ") {
+			t.Errorf("track %q does not say of what", tr.Name)
+		}
 		if tr.Group == "Memory" {
 			items[tr.Kind] += tr.N
 		}
