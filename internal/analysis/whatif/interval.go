@@ -139,13 +139,12 @@ func ratioError(list []replay.Block) (off float64, ok bool) {
 	return math.Hypot(student(n-1)*math.Sqrt(squares*n/(n-1)), sigmas*drift(list)), true
 }
 
-const (
-	// thirds are compared to find out whether a program changes while it is recorded.
-	thirds = 3
-	// drifts is how many times as much thirds differ as blocks in any order would make them, for that to be no chance:
-	// the upper tenth of F with 2 and 7 degrees of freedom.
-	drifts = 3.26
-)
+// thirds are compared to find out whether a program changes while it is recorded.
+const thirds = 3
+
+// drifts is how many times as much thirds differ as blocks in any order would make them, for that to be no chance: the
+// upper tenth of F with 2 degrees of freedom and those of the blocks within their thirds.
+func drifts(within float64) float64 { return within / 2 * (math.Pow(10, 2/within) - 1) }
 
 // drift is the standard deviation of the speed-ups of a recording's thirds, relative to that of all. Where these differ
 // by more than its blocks explain, the program changed meanwhile, and will be at any of these levels; else 0.
@@ -171,7 +170,7 @@ func drift(list []replay.Block) float64 {
 			within += d * d / (n - thirds)
 		}
 	}
-	if between <= drifts*within*thirds/n {
+	if between <= drifts(n-thirds)*within*thirds/n {
 		return 0
 	}
 	return math.Sqrt(between)

@@ -76,6 +76,30 @@ func TestDrift(t *testing.T) {
 	}
 }
 
+// TestChanceIsNoDrift: of blocks in any order one recording in ten seems to drift, however many blocks it has.
+func TestChanceIsNoDrift(t *testing.T) {
+	for _, n := range []int{6, 9, 30} {
+		const tries = 4000
+		drifted, state := 0, uint64(1)
+		for range tries {
+			list := make([]replay.Block, n)
+			for i := range list {
+				list[i] = replay.Block{Before: 1, After: 1}
+				for range 6 { // nearly a normal distribution, which F is about
+					state = state*6364136223846793005 + 1442695040888963407
+					list[i].Before += 0.02 * float64(state>>11) / (1 << 53)
+				}
+			}
+			if drift(list) > 0 {
+				drifted++
+			}
+		}
+		if share := float64(drifted) / tries; share < 0.08 || share > 0.12 {
+			t.Errorf("%d blocks drift by chance in %.3f, want 0.1", n, share)
+		}
+	}
+}
+
 // TestRatioError: the interval of a ratio of means holds the true one 9 times in 10, of ten blocks and of three; two
 // say nothing.
 func TestRatioError(t *testing.T) {
