@@ -142,7 +142,13 @@ func (f *whatifFlags) edits() ([]whatif.Edit, error) {
 	for _, group := range []struct {
 		verb  whatif.Verb
 		texts []string
-	}{{whatif.Without, f.without}, {whatif.Faster, f.faster}, {whatif.Kernels, f.kernel}, {whatif.Overlap, f.overlap}, {whatif.Merge, f.merge}} {
+	}{
+		{whatif.Without, f.without},
+		{whatif.Faster, f.faster},
+		{whatif.Kernels, f.kernel},
+		{whatif.Overlap, f.overlap},
+		{whatif.Merge, f.merge},
+	} {
 		for _, text := range group.texts {
 			e, err := whatif.Parse(group.verb, text)
 			if err != nil {

@@ -1,7 +1,7 @@
 """Programs of collectives_check.py: ranks of torch.distributed, and one process with all GPUs.
 
-Usage: ranks.py ranks (or choices, which is the same), or ranks.py both. The first is the parent of one process for each GPU. Commands come on standard
-input, an answer of JSON to each, a list with what each process says:
+Usage: ranks.py ranks (or choices, which is the same), or ranks.py both. The first is the parent of one process for each
+GPU. Commands come on standard input, an answer of JSON to each, a list with what each process says:
     run STEPS STRAGGLE_US COVERED UNEVEN   STEPS steps; rank 1 works for STRAGGLE_US on the CPU before each; with
                                            COVERED=1 products run beside; with UNEVEN=1 ranks have more to do in turn
     hang SECONDS                           an all-reduce to which rank 1 comes so late; ranks only
