@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -103,19 +104,21 @@ func TestDriverLeak(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	cmd, ask := startMemoryVictim(t, "drivervictim")
 	ask("leak 50") // before the attach
+	starting := time.Now()
 	d := startDaemon(t, cmd.Process.Pid, "--gpu", "off", "--overhead-budget", "0")
 	const leaks = 100
-	begin := time.Now()
+	begun := time.Now()
 	for range leaks {
 		ask("leak 1")
 		ask("churn 10")
 		ask("host 1")
 		time.Sleep(40 * time.Millisecond)
 	}
-	took := time.Since(begin).Seconds()
 	ask("map 8")
 	ask("oom 2199023255552")
+	asked := time.Now()
 	text, complaint, code := d.inferscope("memory", "--pid", fmt.Sprint(cmd.Process.Pid), "--json")
+	answered := time.Now()
 	var said struct{ Memory memory.Summary }
 	if err := json.Unmarshal([]byte(text), &said); code != 0 || err != nil || len(said.Memory.Devices) != 3 {
 		t.Fatalf("%d, %v, %s: %s", code, err, complaint, text)
@@ -134,9 +137,14 @@ func TestDriverLeak(t *testing.T) {
 	if len(gpu.Leaks) != 1 || len(gpu.Exhausted) != 1 {
 		t.Fatalf("%d leaks, %d failures: %s", len(gpu.Leaks), len(gpu.Exhausted), text)
 	}
-	leak, slope := gpu.Leaks[0], leaks*mib/took
+	leak := gpu.Leaks[0]
+	observed := time.Duration(leak.Observed)
+	if observed < asked.Sub(begun) || observed > answered.Sub(starting) {
+		t.Errorf("observed for %v, not %v to %v", observed, asked.Sub(begun), answered.Sub(starting))
+	}
+	slope := float64(leaks*mib) / observed.Seconds()
 	if name := gpu.Sites[leak.Site].Name; !strings.HasPrefix(name, "leak_session") || leak.Bytes != leaks*mib ||
-		leak.PerSec < 0.7*slope || leak.PerSec > 1.05*slope { // the report ends later than the loop
+		math.Abs(leak.PerSec/slope-1) > 1e-6 {
 		t.Errorf("%s: %d bytes, %.0f bytes a second; truth %.0f", name, leak.Bytes, leak.PerSec, slope)
 	}
 	oom := gpu.Exhausted[0]
