@@ -9,7 +9,7 @@ import math
 import random
 import statistics
 
-BIN = 50_000_000  # ns over which progress is counted
+NOTHING = math.nan, -math.inf, math.inf  # a figure of which nothing is known
 DISTURBED = 0.01  # a slice is disturbed where others took more than this of the CPU time that its CPUs wanted
 
 
@@ -21,28 +21,12 @@ def order(pairs, seed):
     return found[:pairs]
 
 
-def bins(times, begin, end):
-    """How many of the times lie in each whole bin of [begin, end)."""
-    counts = [0] * int((end - begin) // BIN)
-    for t in times:
-        at = int((t - begin) // BIN)
-        if 0 <= at < len(counts):
-            counts[at] += 1
-    return counts
-
-
-def pace(counts):
-    """Steps a second: the mean of the middle nine tenths of the bins."""
-    cut = len(counts) // 20
-    return statistics.fmean(sorted(counts)[cut : len(counts) - cut]) * 1e9 / BIN
-
-
 def usual(values):
     """Hodges-Lehmann estimate of the middle of values, and its 95% interval by Wilcoxon's signed ranks (normal
     approximation; infinite below six values)."""
     n = len(values)
     if not n:
-        return math.nan, -math.inf, math.inf
+        return NOTHING
     walsh = sorted((values[i] + values[j]) / 2 for i in range(n) for j in range(i, n))
     if n < 6:
         return statistics.median(walsh), -math.inf, math.inf
@@ -53,12 +37,25 @@ def usual(values):
 def added(ratios):
     """What is added on the usual: the middle of ratios, less 1, and its interval. By logarithms, which lie evenly where
     a disturbance meets the one slice or the other."""
-    return tuple(math.expm1(v) for v in usual([math.log(r) for r in ratios]))
+    return tuple(math.expm1(v) if v > -math.inf else v for v in usual([math.log(r) for r in ratios]))
+
+
+def mean(values):
+    """The mean, in which a few large values count, and its 95% interval by resampling (infinite below six values)."""
+    if not values:
+        return NOTHING
+    middle, chance = statistics.fmean(values), random.Random(1)
+    if len(values) < 6:
+        return middle, -math.inf, math.inf
+    means = sorted(statistics.fmean(chance.choices(values, k=len(values))) for _ in range(2000))
+    return middle, means[49], means[-50]
 
 
 def together(*parts):
     """The sum of independent (middle, low, high)."""
     middle = sum(m for m, _, _ in parts)
+    if math.isnan(middle):
+        return NOTHING
     low = math.sqrt(sum((m - low) ** 2 for m, low, _ in parts))
     high = math.sqrt(sum((high - m) ** 2 for m, _, high in parts))
     return middle, middle - low, middle + high
@@ -72,4 +69,6 @@ def scatter(values):
 
 def verdict(low, middle, high, most):
     """Whether a figure is at most a limit, as far as its interval tells."""
+    if math.isnan(middle):
+        return "unclear"
     return "yes" if high <= most else "NO" if low > most else f"unclear, {'yes' if middle <= most else 'NO'}"

@@ -10,6 +10,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import pairs
 
+BIN = 0.05  # seconds
 STEPS = 300  # in a bin, where nothing disturbs
 SLICE, SETTLE = 10, {True: 11, False: 6}  # bins: as server_cost.py has them, with the switch
 PAIRS = 180  # for which 300 s are enough
@@ -22,11 +23,11 @@ class Host:
         """slow: standard deviation of what drifts, which is forgotten in memory seconds. bursts: how many a second,
         length seconds long on average, which slow by burst."""
         self.chance, self.slow, self.bursts, self.length, self.burst = random.Random(seed), slow, bursts, length, burst
-        self.keep = math.exp(-pairs.BIN / 1e9 / memory)
+        self.keep = math.exp(-BIN / memory)
         self.level, self.left = slow * self.chance.gauss(0, 1), 0.0
 
     def bin(self):
-        chance, second = self.chance, pairs.BIN / 1e9
+        chance, second = self.chance, BIN
         self.level = self.keep * self.level + self.slow * math.sqrt(1 - self.keep**2) * chance.gauss(0, 1)
         if self.left <= 0 and chance.random() < self.bursts * second:
             self.left = chance.expovariate(1 / self.length)
@@ -53,7 +54,7 @@ def measured(cost, number, seed, **host):
                 host.bin()
             was = on
             counts = [round(STEPS / host.bin() / (1 + cost * on)) for _ in range(SLICE)]
-            paces[on] = pairs.pace(counts)
+            paces[on] = sum(counts)
         found.append(paces[False] / paces[True])
     return found
 
@@ -75,7 +76,7 @@ class PairsTest(unittest.TestCase):
         def cost(order):
             found = []
             for pair in order:
-                pace = {on: pairs.pace([steps[i]] * SLICE) for i, on in enumerate(pair)}
+                pace = {on: steps[i] for i, on in enumerate(pair)}
                 found.append(pace[False] / pace[True])
             return pairs.added(found)
 
@@ -84,13 +85,18 @@ class PairsTest(unittest.TestCase):
         _, low, high = cost([(False, True)] * PAIRS)
         self.assertGreater(low, 0.09)
 
-    def test_bins(self):
-        ms = 1_000_000
-        times = [1 * ms, 49 * ms, 51 * ms, 120 * ms, 190 * ms, 210 * ms]
-        self.assertEqual(pairs.bins(times, 0, 240 * ms), [2, 1, 1, 1])
-
-    def test_pace_of_a_late_step(self):
-        self.assertEqual(pairs.pace([10] * 19 + [0]), pairs.pace([10] * 20))
+    def test_rare_long_windows_count(self):
+        """One window in ten that takes 20 times as long triples the cost; intervals hold the true mean of such."""
+        middle, _, high = pairs.mean([10.0] * 18 + [200.0] * 2)
+        self.assertEqual(middle, 29.0)
+        self.assertGreater(high, 40)
+        held = 0
+        for seed in range(100):
+            chance = random.Random(seed)
+            _, low, high = pairs.mean([chance.expovariate(1 / 30) for _ in range(30)])
+            held += low <= 30 <= high
+        self.assertGreaterEqual(held, 85)
+        self.assertLess(held, 100)  # no interval that holds anything
 
     def test_usual_and_together(self):
         middle, low, high = pairs.usual([0.01, 0.02, 0.03, 0.02, 0.01, 0.03, 5.0, 0.02])
@@ -102,6 +108,16 @@ class PairsTest(unittest.TestCase):
         self.assertEqual(pairs.verdict(0.0, 0.01, 0.02, 0.02), "yes")
         self.assertEqual(pairs.verdict(0.03, 0.04, 0.05, 0.02), "NO")
         self.assertEqual(pairs.verdict(0.01, 0.015, 0.03, 0.02), "unclear, yes")
+
+    def test_a_part_that_is_not_known(self):
+        """Then the sum is not known, however small the other parts are."""
+        for part in (pairs.added([]), pairs.mean([])):
+            low, middle, high = (pairs.together((0.001, 0.0, 0.002), part)[i] for i in (1, 0, 2))
+            self.assertEqual((low, high), (-math.inf, math.inf))
+            self.assertEqual(pairs.verdict(low, middle, high, 0.02), "unclear")
+        for few in (pairs.added([1.0] * 5), pairs.mean([0.0] * 5)):
+            middle, low, high = pairs.together((0.001, 0.0, 0.002), few)
+            self.assertEqual(pairs.verdict(low, middle, high, 0.02), "unclear, yes")
 
 
 if __name__ == "__main__":

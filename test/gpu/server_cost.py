@@ -6,18 +6,24 @@ Root. Programs: servers/programs.py; where --llama-server names one, llama.cpp's
 with and without CUDA graphs, N streams); where --vllm names a folder with vLLM's packages, vLLM (vllm-N). Each gets an
 equal share of what is left of --limit.
 
-First the daemon watches as it does by default, for --long seconds: "in windows" is the share of the program's time that
-GPU windows take, by its steps around each, at the rate of the second half. Then it is attached anew a few times, with
-the levels that it had chosen fixed and no windows, and turns its sources off and on in slices of --slice seconds
-(SIGUSR2): "between windows" is how much longer a step takes with them on. Pairs of slices lie next to each other in
-time, the seed decides which comes first, and the middle of all pairs is given with the 95% interval of signed ranks
-(pairs.py), so that neighbours on the host widen the interval but do not move it. "total" is the sum of both, and is
-held against the goal of 2%; "unclear": the interval holds the goal. "CPU a step" is the same comparison by the CPU time of
-the program and its children, which does not count while a neighbour has the CPU. "quiet pairs" leaves out those with a
-slice in which others took more than 1% of the CPU time that the program's CPUs wanted (steal in /proc/stat); the rule
-is not chosen after looking. "all off" is the pace with the sources off against that without a daemon, next to each
-other: it is no part of the total, since few attachments tell it. "attach" and "detach" are what these take of the
-program's time, once. No step is to take over 10 ms longer than the longest one without the daemon ("pause").
+The total is the sum of three parts, and is held against the goal of 2%; "unclear": the interval holds the goal.
+
+    in windows       the daemon watches as it does by default, for --long seconds: the mean of what GPU windows take, by
+                     the steps around each, at the rate of the second half
+    between windows  attached anew a few times, with the levels that it had chosen fixed and no windows, it turns its
+                     sources off and on in slices of --slice seconds (SIGUSR2): how much longer a step takes with them
+                     on
+    all off          what stays with the sources off: attached in the same way again and again, sources off, for
+                     --around seconds, against as long before and after without a daemon. "sham" is the same with no
+                     daemon in between, and should not differ from 0
+
+Pairs (off and on, sham and attached) lie next to each other in time, the seed decides which comes first, and the middle
+of all is given with its 95% interval (pairs.py), so that neighbours on the host widen the interval but do not move it.
+Where a part has no data, the total is not known. "CPU a step" is the same comparison as between windows by the CPU time
+of the program and its children, which does not count while a neighbour has the CPU. "quiet pairs" leaves out those with
+a slice in which others took more than 1% of the CPU time that the program's CPUs wanted (steal in /proc/stat); the rule
+is not chosen after looking. "long steps" are those that take over 10 ms longer than the usual one, for each minute
+without and with the daemon, attaching and detaching included.
 
 A server's steps are the tokens of all its streams. Their answers are short, and end one after the other: with 16 that
 end together the context, and so the pace, would go up and down by itself. The program runs on one half of the CPUs, its
@@ -49,7 +55,8 @@ from progress import Reader  # noqa: E402
 
 # With autogroup, the scheduler shares CPUs by session (sched(7)).
 SESSION = {"process_group": None, "start_new_session": True}
-MOST_ADDED, MOST_PAUSE_MS = 0.02, 10  # the goals
+MOST_ADDED = 0.02  # the goal
+LONG = 10_000_000  # ns that a step may take longer than the usual one
 WARM = 20  # seconds that a program may take to get fast
 AROUND = 900_000_000  # ns before and after a window whose steps it is compared with
 AFTERMATH = 5_000_000  # ns after a window in which it is still felt
@@ -139,12 +146,12 @@ class Program:
             return self.steps.between(begin, end).tolist()
         return sorted(t for s in self.streams for t in s.between(begin, end))
 
-    def longest(self, begin, end):
-        """The longest step in [begin, end), ns; of servers between two tokens of one answer."""
+    def gaps(self, begin, end):
+        """How long steps took in [begin, end), ns; of servers between two tokens of one answer."""
         if self.steps:
             times = self.steps.between(begin, end)
-            return max((times[1:] - times[:-1]).tolist(), default=0)
-        return max((g for s in self.streams for g in s.gaps(begin, end)), default=0)
+            return (times[1:] - times[:-1]).tolist()
+        return [g for s in self.streams for g in s.gaps(begin, end)]
 
     def cpu(self):
         """CPU seconds of the program and its children so far."""
@@ -189,10 +196,6 @@ class Program:
         each = sum(b - a for a, b in around) / steps
         return end - begin - len(self.times(begin, end)) * each
 
-    def took(self, begin, end, pace):
-        """What a stretch of time took of a program that has a pace otherwise, ns."""
-        return end - begin - len(self.times(begin, end)) / pace * 1e9
-
     def stop(self):
         for s in self.streams:
             s.stop()
@@ -218,11 +221,9 @@ class Slice:
         cpu, waited, stolen = program.cpu() - cpu, pressure() - waited, program.stolen()
         times = program.times(self.begin, self.end)
         steps = max(1, len(times))  # a host can stand still for a slice
-        self.mean, self.cpu = steps / (self.end - self.begin) * 1e9, cpu / steps
-        self.pace = max(1.0, pairs.pace(pairs.bins(times, self.begin, self.end)))
+        self.pace, self.cpu = steps / (self.end - self.begin) * 1e9, cpu / steps
         self.steal = (stolen[1] - taken) / max(1, stolen[0] - wanted)
         self.waited = waited * 1e3 / (self.end - self.begin)
-        self.longest = program.longest(self.begin, self.end)
 
 
 class Watch:
@@ -264,7 +265,7 @@ class Watch:
         try:
             return json.loads(out.stdout)
         except ValueError:
-            return {}
+            raise Died(f"no status: {out.stderr[-300:]}") from None
 
     def stop(self):
         self.process.terminate()
@@ -282,39 +283,60 @@ class Measured:
 
     def __init__(self, program, args, log):
         self.program, self.args, self.log = program, args, log
-        self.attached, self.alone, self.watched = 0, [], []  # attachments; longest steps without and with the daemon
-        self.attach, self.detach = [], []  # ns that they took
-        self.pairs, self.off, self.windows = [], [], []  # (off, on); sources off by no daemon; ns that windows took
+        self.attached, self.usual = 0, 0.0  # attachments; ns that a step takes
+        self.long, self.lasted = {False: 0, True: 0}, {False: 0, True: 0}  # long steps, ns; without and with the daemon
+        self.pairs, self.windows = [], []  # (off, on); ns that windows took
+        self.off = {False: [], True: []}  # what is added on the pace around: with no daemon, and with its sources off
         self.rate, self.levels, self.says, self.kernels = 0.0, [], "-", 0.0
-        self.before = self.unwatched()
 
     def unwatched(self):
-        part = self.program.measure(self.args.slice)
-        self.alone.append(part.longest)
+        part = self.program.measure(self.args.around)
+        self.usual = self.usual or statistics.median(self.program.gaps(part.begin, part.end) or [0])
+        self.note(False, part.begin)
         return part
 
+    def note(self, watched, begin):
+        """Counts the long steps since."""
+        now = time.monotonic_ns()
+        self.long[watched] += sum(g > self.usual + LONG for g in self.program.gaps(begin, now))
+        self.lasted[watched] += now - begin
+
     def attachment(self, act, *flags):
-        """Attaches the daemon, lets act do its part, and detaches it."""
-        program = self.program
-        watch = Watch(self.args, program.process.pid, self.log, *flags)
+        """Attaches the daemon, lets act do its part, and detaches it. Returns what act does."""
+        watch = Watch(self.args, self.program.process.pid, self.log, *flags)
         self.attached += 1
         try:
             time.sleep(ATTACHED)
-            ready = time.monotonic_ns()
-            self.attach.append(program.took(watch.began, ready, self.before.mean))
-            last = act(watch)
-            leaving = time.monotonic_ns()
+            found = act(watch)
             watch.stop()
         finally:
             common.end_group(watch.process)
         time.sleep(DETACHED)
-        left = time.monotonic_ns()
-        after = self.unwatched()
-        self.detach.append(program.took(leaving, left, after.mean))
-        self.watched.append(program.longest(watch.began, left))
-        if last:
-            self.off.append(after.pace / last.pace)
-        self.before = after
+        self.note(True, watch.began)
+        return found
+
+    def all_off(self, order, until):
+        """Attachments with the sources off, and shams without a daemon, in pairs in order, until a time."""
+
+        def off(watch):
+            watch.switch(1)
+            time.sleep(SETTLE[False])
+            return self.program.measure(self.args.around)
+
+        before = self.unwatched()
+        for pair in order:
+            if time.monotonic() > until:
+                break
+            for attached in pair:
+                if attached:
+                    part = self.attachment(off, *self.fixed())
+                else:
+                    time.sleep(ATTACHED + SETTLE[False])
+                    part = self.unwatched()
+                    time.sleep(DETACHED)
+                after = self.unwatched()
+                self.off[attached].append((before.pace * after.pace) ** 0.5 / part.pace)
+                before = after
 
     def by_default(self, watch):
         """Looks at windows, and at the levels that the daemon chooses."""
@@ -333,6 +355,8 @@ class Measured:
             reduced = "".join(f", {q['name']}={q['level']}" for q in o["sources"] if q.get("index"))
             share = " to ".join(f"{total[k] * 100:.2f}" for k in ("low", "high"))
             self.says = f"{total['share'] * 100:.2f}% ({share}, {total['basis']}, {o.get('pairs', 0)} pairs){reduced}"
+        if not self.levels:
+            raise Died("the daemon lists no levels")
 
     def fixed(self):
         """The flags that fix the levels which the daemon has chosen, without windows."""
@@ -343,7 +367,7 @@ class Measured:
         """Pairs of slices with the sources off and on, in order, until a time."""
 
         def act(watch):
-            on, times, found, last = True, 0, 0, None
+            on, times, found = True, 0, 0
             for pair in order:
                 if time.monotonic() > until and found:
                     break
@@ -355,11 +379,8 @@ class Measured:
                         on = want
                         time.sleep(SETTLE[on])
                     parts[on] = self.program.measure(self.args.slice)
-                if not found:
-                    self.off.append(self.before.pace / parts[False].pace)
-                found, last = found + 1, parts[False]
+                found += 1
                 self.pairs.append((parts[False], parts[True]))
-            return last
 
         return act
 
@@ -368,31 +389,28 @@ class Measured:
         cpu = [on.cpu / off.cpu for off, on in self.pairs if off.cpu and on.cpu]
         slices = [s for p in self.pairs for s in p]
         quiet = [v for v, p in zip(paces, self.pairs) if max(s.steal for s in p) <= pairs.DISTURBED]
-        between, window = pairs.added(paces), pairs.usual(self.windows)
-        inside = tuple(v * self.rate / 1e9 for v in window) if self.windows else (0.0, 0.0, 0.0)
-        middle, low, high = pairs.together(between, inside)
-        pause = (max(self.watched) - max(self.alone)) / 1e6
+        between, window, off = pairs.added(paces), pairs.mean(self.windows), pairs.added(self.off[True])
+        inside = tuple(v * self.rate / 1e9 for v in window) if self.windows and self.rate else pairs.NOTHING
+        middle, low, high = pairs.together(between, inside, off)
         return {
-            "steps/s": f"{self.before.pace:.0f}",
+            "steps/s": f"{statistics.median(off.pace for off, _ in self.pairs):.0f}",
             "total %": percent(middle, low, high),
             "at most 2%": pairs.verdict(low, middle, high, MOST_ADDED),
             "between windows %": f"{percent(*between)}, {len(paces)} pairs, scatter {pairs.scatter(paces) * 100:.1f}",
             "in windows %": percent(*inside),
+            "all off %": f"{percent(*off)}, {len(self.off[True])} attachments",
+            "sham %": percent(*pairs.added(self.off[False])),
             "CPU a step %": percent(*pairs.added(cpu)),
             "quiet pairs %": f"{percent(*pairs.added(quiet))}, {len(quiet)} pairs",
             "steal / pressure %": " / ".join(
                 f"{statistics.median(v) * 100:.1f} (at most {max(v) * 100:.1f})"
                 for v in ([s.steal for s in slices], [s.waited for s in slices])
             ),
-            "all off %": percent(*pairs.added(self.off)),
             "a window ms": f"{milliseconds(window)}, {len(self.windows)} windows of {self.kernels:.0f} kernels, "
                            f"every {1 / self.rate if self.rate else 0:.1f} s",
-            "attach / detach ms": " / ".join(
-                f"{statistics.median(v) / 1e6:.0f} ({min(v) / 1e6:.0f} to {max(v) / 1e6:.0f})"
-                for v in (self.attach, self.detach)
+            "long steps a minute alone / watched": " / ".join(
+                f"{self.long[k] * 6e10 / max(1, self.lasted[k]):.1f}" for k in (False, True)
             ),
-            "longest alone / watched ms": f"{max(self.alone) / 1e6:.1f} / {max(self.watched) / 1e6:.1f}",
-            "pause": f"{pause:+.1f} ms {'ok' if pause <= MOST_PAUSE_MS else 'TOO LONG'}",
             "daemon says": self.says,
             "pairs": " ".join(f"{(v - 1) * 100:+.1f}" for v in paces),
         }
@@ -416,15 +434,17 @@ def measure(name, args, port, until):
         program.await_steps()
         program.settle()
         seen = Measured(program, args, f"{args.out}/server-cost-{name}.log")
+        seen.unwatched()
         seen.attachment(seen.by_default)
-        order = pairs.order(args.pairs, args.seed)
+        order, middle = pairs.order(args.pairs, args.seed), (time.monotonic() + until) / 2
         for left in range(LEVELS, 0, -1):
             now = time.monotonic()
             done = len(seen.pairs)
             some = order[done : done + (len(order) - done) // left]
-            if some and (now < until or not done):
+            if some and (now < middle or not done):
                 flags = seen.fixed()
-                seen.attachment(seen.turns(some, now + (until - now) / left - ATTACHED - DETACHED - 2), *flags)
+                seen.attachment(seen.turns(some, now + (middle - now) / left - ATTACHED - DETACHED - 2), *flags)
+        seen.all_off(order, until - 6 * args.around - 2 * (ATTACHED + DETACHED))
     except Died as e:
         died = {"died": str(e)}
     finally:
@@ -452,6 +472,7 @@ def main():
     p.add_argument("--limit", type=float, default=520)
     p.add_argument("--pairs", type=int, default=1000)
     p.add_argument("--slice", type=float, default=0.5)
+    p.add_argument("--around", type=float, default=3)
     p.add_argument("--long", type=float, default=60)
     p.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     p.add_argument("--out", default="build/gpu")
