@@ -88,8 +88,7 @@ static int seen_outside(uint32_t tid, uint64_t t)
 	return 0;
 }
 
-/* Returns the time after which a thread seen outside of the driver has left its last callback and cannot begin another.
- * */
+/* Returns the time after which a thread seen outside of the driver has left its last callback and begins no other. */
 static uint64_t outside_since(const struct place *p)
 {
 	uint64_t at = load(&p->at), o = load(&off);

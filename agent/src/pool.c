@@ -87,8 +87,7 @@ static void trim_one(uint32_t i)
 	pool_release(pool.base + (size_t)SIZE * i);
 }
 
-/* With all, a buffer that CUPTI still holds stays mapped and reads as zeros, which is no record: no thread can fault.
- * */
+/* With all, a buffer that CUPTI still holds stays mapped and reads as zeros, which is no record: no thread faults. */
 void pool_trim(int all)
 {
 	uint32_t top = __atomic_exchange_n(&pool.top, KEPT, __ATOMIC_RELAXED);

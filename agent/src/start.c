@@ -138,8 +138,7 @@ void name_thread(const char *name)
 	sys(SYS_prctl, PR_SET_NAME, name, 0);
 }
 
-/* Resets CPU affinity and priority, which our thread inherits: the thread that created it must not wait for our work.
- * */
+/* Resets CPU affinity and priority, which our thread inherits: its creator must not wait for our work. */
 static void settle(void)
 {
 	uint64_t cpus[128]; /* 8,192 CPUs */

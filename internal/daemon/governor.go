@@ -169,10 +169,11 @@ func (g *governing) switchOn(ctx context.Context, signals <-chan os.Signal) {
 			return
 		case <-signals:
 		}
-		on = !on
-		if err := g.turn(on, levels); err != nil {
+		if err := g.turn(!on, levels); err != nil {
 			g.log.Warn("a source was not switched", zap.Error(err))
+			continue
 		}
+		on = !on
 		g.log.Info("switched all sources", zap.Bool("on", on))
 	}
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,6 +25,7 @@ type levelSource struct {
 	fakeSource
 	mu    sync.Mutex
 	level int
+	err   error         // of SetLevel
 	ns    func() uint64 // that its programs took so far, at the first level
 }
 
@@ -44,8 +46,10 @@ func (s *levelSource) Level() int {
 func (s *levelSource) SetLevel(level int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.level = level
-	return nil
+	if s.err == nil {
+		s.level = level
+	}
+	return s.err
 }
 
 func (s *levelSource) Runs(uint32) overhead.Runs {
@@ -71,6 +75,18 @@ func TestSwitchesOnSignal(t *testing.T) {
 		signals <- syscall.SIGUSR2
 		until(func() bool { return pinned.Level() == want[0] && free.Level() == want[1] })
 	}
+	switched := func() int { return w.logs.FilterMessage("switched all sources").Len() }
+	until(func() bool { return switched() == 3 })
+	free.mu.Lock()
+	free.err = errors.New("it cannot")
+	free.mu.Unlock()
+	signals <- syscall.SIGUSR2
+	until(func() bool { return w.logs.FilterMessage("a source was not switched").Len() == 1 })
+	free.mu.Lock()
+	free.err = nil
+	free.mu.Unlock()
+	signals <- syscall.SIGUSR2
+	until(func() bool { return free.Level() == 0 && switched() == 4 })
 }
 
 // TestGovernorReducesAndReports: a source that by its own account takes a fifth of the target's time is reduced, and
