@@ -10,5 +10,5 @@ package bpf
 //go:generate bpf2go -type dumped_thread Dump dump.bpf.c
 //go:generate bpf2go -type arm_caller -type arm_order -type arm_stop -type arm_filter Arm arm.bpf.c
 //go:generate bpf2go -type gate_control -type gate_state Gate gate.bpf.c
-//go:generate bpf2go -type memory_kind -type memory_device -type memory_block -type memory_record -type memory_stack -type memory_count -type driver_call_kind -type driver_block Memory memory.bpf.c
+//go:generate bpf2go -type memory_kind -type memory_device -type memory_block -type memory_record -type memory_stack -type memory_count -type driver_call_kind Memory memory.bpf.c
 //go:generate bpf2go -type request_kind -type request_count -type request_process -type request_record Request request.bpf.c

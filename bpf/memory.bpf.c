@@ -102,7 +102,8 @@ enum memory_count {
 	MEMORY_COUNT_UNFREED = 3, /* frees of samples: the ring had no room */
 	MEMORY_COUNT_EVENTS = 4,  /* device events: the CPU's ring had no room; the next one includes it */
 	MEMORY_COUNT_BLOCKS = 5,  /* allocations of the driver that are not counted: too many are live */
-	MEMORY_COUNTS = 6,
+	MEMORY_COUNT_MAPPINGS = 6, /* calls of cuMemUnmap that end more than is looked for */
+	MEMORY_COUNTS = 7,
 };
 
 /* Hashes are preallocated: Linux before 6.1 warns of other hashes in probes (check_map_prog_compatibility), and some

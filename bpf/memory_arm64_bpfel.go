@@ -28,6 +28,7 @@ type MemoryDriverCall struct {
 	Pointer uint64
 	Bytes   uint64
 	Handle  uint64
+	Device  uint64
 }
 
 type MemoryDriverCallKind uint32
@@ -63,7 +64,8 @@ const (
 	MemoryMemoryCountMEMORY_COUNT_UNFREED   MemoryMemoryCount = 3
 	MemoryMemoryCountMEMORY_COUNT_EVENTS    MemoryMemoryCount = 4
 	MemoryMemoryCountMEMORY_COUNT_BLOCKS    MemoryMemoryCount = 5
-	MemoryMemoryCountMEMORY_COUNTS          MemoryMemoryCount = 6
+	MemoryMemoryCountMEMORY_COUNT_MAPPINGS  MemoryMemoryCount = 6
+	MemoryMemoryCountMEMORY_COUNTS          MemoryMemoryCount = 7
 )
 
 type MemoryMemoryDevice struct {

@@ -11,9 +11,12 @@
 
 #define DRIVER_BLOCKS 65536
 #define DRIVER_MAPPINGS 16384
-#define DRIVER_UNMAPPED 1024  /* mappings that one cuMemUnmap ends at most */
-#define DRIVER_EVERY 1000000LL	  /* ns between levels at least */
-#define DRIVER_OUT_OF_MEMORY 2	  /* CUDA_ERROR_OUT_OF_MEMORY, hipErrorOutOfMemory */
+#define DRIVER_UNMAPPED 4096	  /* mappings, known or not, that one cuMemUnmap ends at most */
+#define DRIVER_GRAIN (2ULL << 20) /* bytes that every mapping is a multiple of */
+#define DRIVER_OUT_OF_MEMORY 2	  /* CUDA_ERROR_OUT_OF_MEMORY */
+#define DRIVER_PINNED 0xff41	  /* DRIVER_DEVICE of pinned host memory */
+#define DRIVER_HOST 2		  /* CU_MEM_LOCATION_TYPE_HOST; up to 4 the others of the host */
+#define DRIVER_LOCATION 8	  /* offset of location.type in CUmemAllocationProp */
 
 /* What a probed function does: the lowest byte of its cookie. */
 enum driver_call_kind {
@@ -38,6 +41,7 @@ struct driver_call {
 	__u64 pointer;
 	__u64 bytes;
 	__u64 handle;
+	__u64 device; /* DRIVER_DEVICE, or of the host where cuMemCreate allocates there */
 };
 
 struct driver_block {
@@ -79,14 +83,14 @@ static __always_inline __u64 own_pid(void)
 	return bpf_get_current_pid_tgid() >> 32 << 32;
 }
 
-/* Adds to what is allocated, and sends how it was before and is now. */
+/* Adds to what is allocated, and sends how it was before. */
 static __noinline int move_level(struct memory_device *d, __s64 bytes, __u64 device)
 {
 	__u64 now = bpf_ktime_get_ns(), level;
 
 	if (!d)
 		return 0;
-	if ((__s64)(now - d->sent) > DRIVER_EVERY)
+	if ((__s64)(now - d->sent) > MEMORY_EVENT_INTERVAL)
 		send(d, now, device);
 	__sync_fetch_and_add(&d->allocated, bytes);
 	level = d->allocated;
@@ -96,7 +100,7 @@ static __noinline int move_level(struct memory_device *d, __s64 bytes, __u64 dev
 	return 0;
 }
 
-/* Notes that a sample is live; 1 where there was room. */
+/* Notes that a sample is live; 0 where there is no room, and the sample is lost. */
 static __noinline int note_driver_sample(struct memory_stack *s)
 {
 	struct memory_block block;
@@ -109,7 +113,7 @@ static __noinline int note_driver_sample(struct memory_stack *s)
 	block.pointer = s->record.pointer;
 	if (!bpf_map_update_elem(&memory_live, &block, &born, BPF_ANY))
 		return 1;
-	count(MEMORY_COUNT_FORGOTTEN);
+	count(MEMORY_COUNT_LOST);
 	return 0;
 }
 
@@ -124,7 +128,7 @@ static __noinline int sample_driver(struct pt_regs *ctx, struct memory_device *d
 	c = class_of(d, call->bytes);
 	if (!chosen(c, call->bytes, bpf_ktime_get_ns()))
 		return 0;
-	s = reserve_sample(c, DRIVER_DEVICE(call->cookie));
+	s = reserve_sample(c, call->device);
 	if (!s)
 		return 0;
 	s->record.pointer = call->pointer;
@@ -212,7 +216,7 @@ static __noinline int note_driver_block(struct driver_call *call)
 	key.pid = own_pid() | DRIVER_HANDLE(call->cookie);
 	block.bytes = call->bytes;
 	block.uses = 1;
-	block.device = DRIVER_DEVICE(call->cookie);
+	block.device = call->device;
 	if (!bpf_map_update_elem(&driver_blocks, &key, &block, BPF_NOEXIST))
 		return 1;
 	count(MEMORY_COUNT_BLOCKS);
@@ -243,7 +247,7 @@ static __noinline int add_driver_block(struct pt_regs *ctx, struct driver_call *
 
 	if (!call || !call->pointer)
 		return 0;
-	device = own_pid() | DRIVER_DEVICE(call->cookie);
+	device = own_pid() | call->device;
 	d = bpf_map_lookup_elem(&memory_devices, &device);
 	if (!d) {
 		d = first_call(device, 0, bpf_ktime_get_ns());
@@ -285,8 +289,8 @@ static __noinline int add_mapping(struct driver_call *call)
 	return 0;
 }
 
-/* Ends one mapping; returns its bytes, 0 where there is none. Not static: so it is verified once, not in each round of
- * the loop that calls it. */
+/* Ends one mapping; returns how far the next one is at least: one that is older than the probes is not known. Not
+ * static: so it is verified once, not in each round of the loop that calls it. */
 __noinline __u64 end_mapping(__u64 at)
 {
 	struct memory_block key = { .pid = own_pid(), .pointer = at };
@@ -294,11 +298,11 @@ __noinline __u64 end_mapping(__u64 at)
 	__u64 bytes, handle;
 
 	if (!m)
-		return 0;
+		return DRIVER_GRAIN;
 	bytes = m->bytes;
 	handle = m->handle;
 	if (bpf_map_delete_elem(&driver_mappings, &key))
-		return 0;
+		return DRIVER_GRAIN; /* another thread was faster */
 	release_use(1, handle);
 	return bytes;
 }
@@ -306,14 +310,12 @@ __noinline __u64 end_mapping(__u64 at)
 /* cuMemUnmap(pointer, bytes) ends mappings that lie next to each other. */
 static __noinline int unmap(__u64 at, __u64 bytes)
 {
-	__u64 end = at + bytes, n;
+	__u64 end = at + bytes;
 
-	for (int i = 0; i < DRIVER_UNMAPPED && at < end; i++) {
-		n = end_mapping(at);
-		if (!n)
-			break;
-		at += n;
-	}
+	for (int i = 0; i < DRIVER_UNMAPPED && at < end; i++)
+		at += end_mapping(at);
+	if (at < end)
+		count(MEMORY_COUNT_MAPPINGS);
 	return 0;
 }
 
@@ -326,14 +328,14 @@ static __noinline int refused(struct pt_regs *ctx, struct driver_call *call)
 
 	if (!call)
 		return 0;
-	device = own_pid() | DRIVER_DEVICE(call->cookie);
+	device = own_pid() | call->device;
 	d = bpf_map_lookup_elem(&memory_devices, &device);
 	s = bpf_ringbuf_reserve(&memory_records, sizeof(*s), 0);
 	if (!s) {
 		count(MEMORY_COUNT_LOST);
 		return 0;
 	}
-	fill(&s->record, MEMORY_EXHAUSTED, DRIVER_DEVICE(call->cookie));
+	fill(&s->record, MEMORY_EXHAUSTED, call->device);
 	s->record.pointer = 0;
 	s->record.bytes = call->bytes;
 	s->record.mean = 0;
@@ -343,6 +345,16 @@ static __noinline int refused(struct pt_regs *ctx, struct driver_call *call)
 	copy_stack(ctx, s);
 	bpf_ringbuf_submit(s, BPF_RB_NO_WAKEUP);
 	return 0;
+}
+
+/* What a call allocates: cuMemCreate says in its third parameter, a CUmemAllocationProp, where. */
+static __always_inline __u64 device_of(struct pt_regs *ctx, __u64 cookie)
+{
+	__u32 location = 0;
+
+	if (DRIVER_KIND(cookie) == DRIVER_ALLOCATE && DRIVER_HANDLE(cookie))
+		bpf_probe_read_user(&location, sizeof(location), (void *)(PARAM3(ctx) + DRIVER_LOCATION));
+	return location - DRIVER_HOST <= 2 ? DRIVER_PINNED : DRIVER_DEVICE(cookie);
 }
 
 SEC("uprobe.multi")
@@ -362,6 +374,7 @@ int driver_enter(struct pt_regs *ctx)
 	call->pointer = PARAM1(ctx);
 	call->bytes = DRIVER_KIND(call->cookie) == DRIVER_PITCH ? PARAM3(ctx) * PARAM4(ctx) : PARAM2(ctx);
 	call->handle = PARAM4(ctx);
+	call->device = device_of(ctx, call->cookie);
 	return 0;
 }
 

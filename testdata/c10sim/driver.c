@@ -27,7 +27,7 @@ int cuMemFreeHost(uint64_t p) { return p ? 0 : 1; }
 int cuMemHostUnregister(uint64_t p) { return p ? 0 : 1; }
 
 int cuMemCreate(uint64_t *handle, size_t n, const void *prop, uint64_t flags) {
-  if (prop || flags || n >> 40) return n >> 40 ? 2 : 1;
+  if (!prop || flags || n >> 40) return n >> 40 ? 2 : 1;
   *handle = next_handle++;
   return 0;
 }

@@ -5,6 +5,7 @@
 //   map N       N pieces of 2 MiB of physical memory side by side, whose handles are released when they are mapped
 //   unmap       takes them all away at once
 //   handles N   N pieces of 2 MiB that are never mapped: half are released
+//   hosted N    N pieces of 2 MiB of the host, of each kind of location; half are released
 //   retain      one piece of 2 MiB that a second handle holds when the first is released
 //   oom N       fails to allocate N bytes
 //   loop N      N allocations and frees of 512 bytes; prints the ns that one pair took
@@ -31,6 +32,12 @@ int cuMemRetainAllocationHandle(uint64_t *, uint64_t);
 int cuMemMap(uint64_t, size_t, size_t, uint64_t, uint64_t);
 int cuMemUnmap(uint64_t, size_t);
 int cuMemRelease(uint64_t);
+
+// The beginning of CUmemAllocationProp.
+struct prop {
+  int type, handle_types, location, id;
+};
+static const struct prop on_gpu = {1, 0, 1, 0};
 
 #define NOINLINE __attribute__((noinline))
 #define MIB (1ull << 20)
@@ -79,7 +86,7 @@ NOINLINE static void staging(int i) {
 
 NOINLINE static void grow_pool(void) {
   uint64_t h;
-  cuMemCreate(&h, 2 * MIB, NULL, 0);
+  cuMemCreate(&h, 2 * MIB, &on_gpu, 0);
   took(&device, 2 * MIB);
   cuMemMap(reserved + 2 * MIB * mapped++, 2 * MIB, 0, h, 0);
   cuMemRelease(h);
@@ -92,16 +99,26 @@ static void unmap(void) {
 
 static void handles(int i) {
   uint64_t h;
-  cuMemCreate(&h, 2 * MIB, NULL, 0);
+  cuMemCreate(&h, 2 * MIB, &on_gpu, 0);
   took(&device, 2 * MIB);
   if (i % 2) return;
   cuMemRelease(h);
   gave(&device, 2 * MIB);
 }
 
+static void hosted(int i) {
+  struct prop where = {1, 0, 2 + i % 3, 0}; // HOST, HOST_NUMA, HOST_NUMA_CURRENT
+  uint64_t h;
+  cuMemCreate(&h, 2 * MIB, &where, 0);
+  took(&pinned, 2 * MIB);
+  if (i % 2) return;
+  cuMemRelease(h);
+  gave(&pinned, 2 * MIB);
+}
+
 static void retain(void) {
   uint64_t h, same;
-  cuMemCreate(&h, 2 * MIB, NULL, 0);
+  cuMemCreate(&h, 2 * MIB, &on_gpu, 0);
   took(&device, 2 * MIB);
   cuMemRetainAllocationHandle(&same, 1);
   cuMemRelease(h);
@@ -151,6 +168,7 @@ int main(void) {
       if (!strcmp(command, "host")) staging(i);
       if (!strcmp(command, "map")) grow_pool();
       if (!strcmp(command, "handles")) handles(i);
+      if (!strcmp(command, "hosted")) hosted(i);
     }
     puts("ok");
   }

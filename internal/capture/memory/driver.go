@@ -19,6 +19,7 @@ import (
 // driverProbes are the probes on a driver's library: calls are probed at their entry and their return.
 type driverProbes struct {
 	calls, frees []uprobe.Site
+	skipped      []string             // functions that are not probed
 	attachments  []*uprobe.Attachment // empty: off
 }
 
@@ -51,7 +52,7 @@ var driverFunctions = map[string]driverFunction{
 
 	"cuMemCreate":                 {kind: driverAllocate, device: event.DriverMemory, handle: true},
 	"cuMemRelease":                {kind: driverFree, handle: true},
-	"cuMemRetainAllocationHandle": {kind: driverRetain, rare: true},
+	"cuMemRetainAllocationHandle": {kind: driverRetain},
 	"cuMemMap":                    {kind: driverMap},
 	"cuMemUnmap":                  {kind: driverUnmap},
 
@@ -90,7 +91,11 @@ func driverSites(image *elffile.File, mode uprobe.Mode) (*driverProbes, error) {
 	seen := map[uint64]bool{} // several names may share an address
 	for _, fn := range functions {
 		what, _ := driverFunctionOf(fn.Name)
-		if fn.Indirect || seen[fn.Addr] || what.rare && mode == uprobe.Perf {
+		if fn.Indirect || seen[fn.Addr] {
+			continue
+		}
+		if what.rare && mode == uprobe.Perf {
+			out.skipped = append(out.skipped, fn.Name)
 			continue
 		}
 		seen[fn.Addr] = true
@@ -157,21 +162,67 @@ func (d *driverProbes) off() error {
 func (k deviceKey) isDriver() bool { return event.MemoryDevice(k.device()).Driver() }
 
 // forgetDriver lets go of what is known of the driver's blocks, of one process or (0) of all.
-func (p *programs) forgetDriver(pid uint32) {
+func (p *programs) forgetDriver(pid uint32) error {
+	var errs []error
 	for _, name := range []string{bpf.MemoryMapDriverBlocks, bpf.MemoryMapDriverMappings} {
 		m := p.coll.Maps[name]
-		var keys []bpf.MemoryMemoryBlock
-		var key bpf.MemoryMemoryBlock
-		value := make([]byte, m.ValueSize())
-		for all := m.Iterate(); all.Next(&key, &value); {
-			if pid == 0 || uint32(key.Pid>>32) == pid {
-				keys = append(keys, key)
-			}
+		keys, err := driverKeys(m, pid)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("forget the driver's blocks of pid %d: %w", pid, err))
 		}
 		for _, k := range keys {
 			_ = m.Delete(k) // it may be freed
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// driverKeys returns the keys of one process or (0) of all. Where others change the map meanwhile an iteration may be
+// aborted: then it is tried again, and with an error some are returned.
+func driverKeys(m *ebpf.Map, pid uint32) (keys []bpf.MemoryMemoryBlock, err error) {
+	value := make([]byte, m.ValueSize())
+	for range 10 {
+		all := m.Iterate()
+		for key := (bpf.MemoryMemoryBlock{}); all.Next(&key, &value); {
+			if pid == 0 || uint32(key.Pid>>32) == pid {
+				keys = append(keys, key)
+			}
+		}
+		if err = all.Err(); !errors.Is(err, ebpf.ErrIterationAborted) {
+			break
+		}
+	}
+	return keys, err
+}
+
+// interruptDriver sets what the driver's calls hold to nothing, since frees are not seen while the probes are off; what
+// was counted stays. It calls emit before, and returns how many devices held something.
+func (p *programs) interruptDriver(at uint64, emit func(deviceKey, *bpf.MemoryMemoryDevice)) (held uint64, err error) {
+	var errs []error
+	for key, d := range p.devices() {
+		if !key.isDriver() {
+			continue
+		}
+		if d.Allocated > 0 {
+			held++
+		}
+		emit(key, &d)
+		d.Allocated, d.Reserved, d.High, d.Sent = 0, 0, 0, at
+		errs = append(errs, p.coll.Maps[bpf.MemoryMapMemoryDevices].Put(uint64(key), d))
+	}
+	return held, errors.Join(append(errs, p.forgetDriver(0))...)
+}
+
+// resumeDriver lets the next event of each device begin at a time: what it held before that is not known.
+func (p *programs) resumeDriver(at uint64) error {
+	var errs []error
+	for key, d := range p.devices() {
+		if key.isDriver() {
+			d.Sent = at
+			errs = append(errs, p.coll.Maps[bpf.MemoryMapMemoryDevices].Put(uint64(key), d))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // What a call of the driver costs its thread, in ns: more than that of a framework, because its return is probed too.
@@ -183,10 +234,11 @@ const (
 // driverRuns is what the driver's calls cost: at all levels but the last nearly the same.
 func driverRuns(d *bpf.MemoryMemoryDevice, level int) overhead.Runs {
 	at := make([]uint64, len(levels))
-	for l := range at[:levelOff] {
+	for l := range at {
 		at[l] = d.Allocations*driverCallNS + d.Frees*driverFreeNS + d.Samples*budgets[l]/budgets[level]*sampleNS
 	}
 	ns := at[level]
+	at[levelOff] = 0
 	return overhead.Runs{Count: d.Allocations + d.Frees, NS: ns, At: at}
 }
 

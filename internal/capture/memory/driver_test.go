@@ -58,7 +58,7 @@ func TestDriverTotalsAreExact(t *testing.T) {
 	v.ask("unmap")
 	missed := v.driverTruth()
 	for _, command := range []string{
-		"leak 20", "churn 3000", "host 11", "map 40", "handles 9", "oom 2199023255552", "unmap", "retain", "map 5",
+		"leak 20", "churn 3000", "host 11", "map 40", "handles 9", "hosted 7", "oom 2199023255552", "unmap", "retain", "map 5",
 	} {
 		v.ask("%s", command)
 		truth := v.driverTruth()
@@ -153,10 +153,23 @@ func TestDriverLevels(t *testing.T) {
 	if n := len(w.of(event.Allocation)); n != 7 {
 		t.Errorf("%d blocks are told of in windows, want 7", n)
 	}
+	v.ask("leak 1")
+	w.drain()
+	runs := w.source.Runs(0)
+	w.events = nil
 	if err := w.source.SetLevel(off); err != nil {
 		t.Fatal(err)
 	}
 	w.drain()
+	if got := w.last(event.Memory).Args[0]; got != 8<<20 {
+		t.Errorf("%d bytes at the end, truth 8 MiB", got)
+	}
+	if now := w.source.Runs(0); now.Count != runs.Count || now.NS == 0 {
+		t.Errorf("the calls took %+v before it was off, %+v then", runs, now)
+	}
+	if losses := w.source.Losses(); len(losses) != 1 || !strings.Contains(losses[0].Detail, "was off") {
+		t.Errorf("losses %+v", losses)
+	}
 	w.events = nil
 	v.ask("leak 5")
 	w.drain()
@@ -167,8 +180,41 @@ func TestDriverLevels(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.ask("leak 2")
-	if bytes, _, _ := w.standing(); bytes[event.DriverMemory] != 2<<20 {
-		t.Errorf("%d bytes after it was on again, want 2 MiB", bytes[event.DriverMemory])
+	if bytes, allocations, _ := w.standing(); bytes[event.DriverMemory] != 2<<20 || allocations != 8+2 {
+		t.Errorf("%d bytes and %d allocations after it was on again, want 2 MiB and 10",
+			bytes[event.DriverMemory], allocations)
+	}
+}
+
+// TestDriverUnmapsOlder: a call that ends mappings older than the attach ends those behind them too.
+func TestDriverUnmapsOlder(t *testing.T) {
+	w := newWatch(t)
+	v := startDriverVictim(t)
+	v.ask("map 3")
+	w.follow(v)
+	v.ask("map 2")
+	v.ask("unmap")
+	if bytes, allocations, frees := w.standing(); bytes[event.DriverMemory] != 0 || allocations != 2 || frees != 2 {
+		t.Errorf("%d bytes, %d allocations, %d frees; want 0, 2, 2", bytes[event.DriverMemory], allocations, frees)
+	}
+	if losses := w.source.Losses(); len(losses) != 0 {
+		t.Errorf("losses %+v", losses)
+	}
+}
+
+// TestDriverForgets: nothing is kept of the blocks and mappings of a process that is gone.
+func TestDriverForgets(t *testing.T) {
+	w := newWatch(t)
+	v := startDriverVictim(t)
+	p := w.follow(v)
+	v.ask("map 5")
+	v.ask("leak 5")
+	if n := w.source.DriverKeys(t, p.PID); n != 5+5+5 {
+		t.Errorf("%d blocks and mappings, want 15", n)
+	}
+	w.source.Forget(p)
+	if n := w.source.DriverKeys(t, p.PID); n != 0 {
+		t.Errorf("%d blocks and mappings of a process that was forgotten", n)
 	}
 }
 

@@ -138,6 +138,7 @@ func (s *Source) keepStacks(now uint64) {
 // Complete returns how devices stand at the time to (ns), and the sampled allocations that are live then. It
 // implements daemon.Completer.
 func (s *Source) Complete(to uint64) []event.Event {
+	off := s.Level() == levelOff
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	if s.programs.reader == nil {
@@ -147,6 +148,9 @@ func (s *Source) Complete(to uint64) []event.Event {
 	s.reconcile(to)
 	var out []event.Event
 	for key, d := range s.programs.devices() {
+		if off && key.isDriver() {
+			continue // what it holds now is not known
+		}
 		out = append(out, standing(key, &d, to)...)
 	}
 	for key, b := range s.feed.live {
@@ -188,16 +192,19 @@ func (s *Source) reconcile(to uint64) {
 }
 
 // end ends what is known of a process.
-func (s *Source) end(pid uint32, at uint64) {
+func (s *Source) end(pid uint32, at uint64) error {
+	off := s.Level() == levelOff
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	if s.programs.reader == nil {
-		return
+		return nil
 	}
 	s.take(s.feed.held)
 	for key, d := range s.programs.devices() {
 		if key.pid() == pid {
-			s.feed.ready = append(s.feed.ready, standing(key, &d, at)...)
+			if !off || !key.isDriver() {
+				s.feed.ready = append(s.feed.ready, standing(key, &d, at)...)
+			}
 			r := runsOf(key, &d, levelSampled)
 			s.feed.spent.Count, s.feed.spent.NS = s.feed.spent.Count+r.Count, s.feed.spent.NS+r.NS
 		}
@@ -209,5 +216,5 @@ func (s *Source) end(pid uint32, at uint64) {
 			s.programs.drop(key)
 		}
 	}
-	s.programs.forget(pid)
+	return s.programs.forget(pid)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/recording"
 )
@@ -26,7 +27,7 @@ var levels = []overhead.Level{
 		Loses: "nine tenths of the time in which PyTorch's allocators are watched: totals are exact now and then, " +
 			"counts are of a tenth, what stays is not known",
 	},
-	levelOff: {Name: recording.LevelOff, Loses: "allocations of PyTorch's own allocators; what the driver allocates by place"},
+	levelOff: {Name: recording.LevelOff, Loses: "allocations of PyTorch's own allocators, and all of the CUDA driver's"},
 }
 
 // budgets are how many stacks of a device and a class of sizes are taken in a tenth of a second, by level.
@@ -68,13 +69,17 @@ func (s *Source) SetLevel(level int) error {
 		close(s.stopWindows)
 		s.stopWindows = nil
 	}
+	var resumed error
+	if s.level == levelOff {
+		resumed = s.programs.resumeDriver(clock.Monotonic())
+	}
 	s.level = level
 	s.open = level < levelWindows
 	if level == levelWindows {
 		s.stopWindows = make(chan struct{})
 		go s.windows(s.stopWindows)
 	}
-	return errors.Join(s.programs.setBudget(budgets[level]), s.apply())
+	return errors.Join(resumed, s.programs.setBudget(budgets[level]), s.apply())
 }
 
 // apply puts probes on, or takes them off with what is followed by them. The caller holds the lock.
@@ -175,13 +180,13 @@ func (s *Source) unfollow(driver bool) error {
 			delete(s.feed.live, key)
 		}
 	}
-	if driver {
-		s.programs.forgetDriver(0)
-		for key := range s.programs.devices() {
-			if key.isDriver() {
-				_ = s.programs.coll.Maps[bpf.MemoryMapMemoryDevices].Delete(uint64(key)) // it may be gone already
-			}
-		}
+	if !driver {
+		return s.programs.awaitNone()
 	}
-	return s.programs.awaitNone()
+	now := clock.Monotonic()
+	held, err := s.programs.interruptDriver(now, func(key deviceKey, d *bpf.MemoryMemoryDevice) {
+		s.feed.ready = append(s.feed.ready, standing(key, d, now)...)
+	})
+	s.interrupted += held
+	return errors.Join(err, s.programs.awaitNone())
 }

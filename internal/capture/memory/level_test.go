@@ -24,3 +24,16 @@ func TestCostOfOtherLevels(t *testing.T) {
 		t.Errorf("a tenth of the time would take %d ns of %d", r.At[levelWindows], r.NS)
 	}
 }
+
+// DriverKeys returns how many blocks and mappings of the driver are known of a process.
+func (s *Source) DriverKeys(t *testing.T, pid uint32) (n int) {
+	t.Helper()
+	for _, name := range []string{bpf.MemoryMapDriverBlocks, bpf.MemoryMapDriverMappings} {
+		keys, err := driverKeys(s.programs.coll.Maps[name], pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(keys)
+	}
+	return n
+}

@@ -81,7 +81,7 @@ func (p *programs) close() error {
 }
 
 // counts is what the programs lost.
-type counts struct{ lost, forgotten, devices, unfreed, blocks uint64 }
+type counts struct{ lost, forgotten, devices, unfreed, blocks, mappings uint64 }
 
 func (p *programs) counts() counts {
 	read := func(which bpf.MemoryMemoryCount) (n uint64) {
@@ -99,6 +99,7 @@ func (p *programs) counts() counts {
 		devices:   read(bpf.MemoryMemoryCountMEMORY_COUNT_DEVICES),
 		unfreed:   read(bpf.MemoryMemoryCountMEMORY_COUNT_UNFREED),
 		blocks:    read(bpf.MemoryMemoryCountMEMORY_COUNT_BLOCKS),
+		mappings:  read(bpf.MemoryMemoryCountMEMORY_COUNT_MAPPINGS),
 	}
 }
 
@@ -120,13 +121,18 @@ func (p *programs) devices() map[deviceKey]bpf.MemoryMemoryDevice {
 }
 
 // forget lets go of what is known of a process.
-func (p *programs) forget(pid uint32) {
+func (p *programs) forget(pid uint32) error {
+	driver := false
 	for key := range p.devices() {
 		if key.pid() == pid {
+			driver = driver || key.isDriver()
 			_ = p.coll.Maps[bpf.MemoryMapMemoryDevices].Delete(uint64(key)) // it may be gone already
 		}
 	}
-	p.forgetDriver(pid)
+	if !driver {
+		return nil
+	}
+	return p.forgetDriver(pid)
 }
 
 // live reports whether a block is still known not to be freed.

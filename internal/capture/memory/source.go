@@ -1,6 +1,6 @@
 // Package memory is the source of what frameworks' own allocators hand out: it probes the two
 // functions of PyTorch's libc10 that its allocators call for every block, which exist for profilers but are
-// called without one too. Totals are exact from the first call on, also after a late attach, because the
+// called without one too. Their totals are exact from the first call on, also after a late attach, because the
 // allocator says them itself; stacks are of allocations that chance chooses by their bytes
 // (bpf/memory.bpf.c). What the CUDA driver allocates is counted in the same way, from the attach on
 // (bpf/memory_driver.h); how long its calls take is seen by package cudaapi.
@@ -34,7 +34,7 @@ import (
 // sourceName is what the source is called in status and reports.
 const sourceName = "framework memory"
 
-// maxLibraries bounds how many copies of libc10 are probed in one process.
+// maxLibraries bounds how many copies of libc10 and of the driver are probed in one process.
 const maxLibraries = 4
 
 // Prefixes of the exported names: what follows are the types of the parameters.
@@ -57,7 +57,7 @@ type Options struct {
 	Stacks     Stacks             // nil: samples have no stacks
 }
 
-// Source probes PyTorch's libc10. It implements daemon.Source, daemon.Feeder, daemon.Completer and overhead.Source.
+// Source probes PyTorch's libc10 and the CUDA driver. It implements daemon.Source, daemon.Feeder, daemon.Completer and overhead.Source.
 type Source struct {
 	opts     Options
 	programs *programs
@@ -68,6 +68,9 @@ type Source struct {
 	procs  map[proc.ID]*process
 	closed bool
 	failed uint64 // probes that could not be taken off, or put on again
+
+	unforgotten uint64 // processes whose blocks could not be forgotten
+	interrupted uint64 // totals of the driver that the level off set to nothing
 
 	stopWindows chan struct{} // of levelWindows; nil: there are none
 
@@ -271,9 +274,12 @@ func (s *Source) Forget(p *proc.Process) {
 	if again {
 		return
 	}
-	s.end(p.PID, clock.Monotonic())
+	err := s.end(p.PID, clock.Monotonic())
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err != nil {
+		s.unforgotten++
+	}
 	if len(s.procs) == 0 && !s.closed && s.programs.awaitNone() != nil {
 		s.failed++ // frees cost more than they need
 	}
@@ -317,6 +323,13 @@ func (s *Source) Losses() []loss.Loss {
 					Detail: l.err.Error(),
 				})
 			}
+			if l.driver != nil && len(l.driver.skipped) > 0 {
+				out = append(out, loss.Loss{
+					Reason: loss.MemorySamplesLost, Count: uint64(len(l.driver.skipped)), PID: id.PID,
+					Where:  fmt.Sprintf("pid %d: %s", id.PID, l.path),
+					Detail: "functions whose probes are slow to remove are not probed: " + strings.Join(l.driver.skipped, ", "),
+				})
+			}
 		}
 	}
 	if s.failed > 0 {
@@ -334,10 +347,13 @@ func (s *Source) Losses() []loss.Loss {
 		n      uint64
 		detail string
 	}{
-		{counts.lost, "samples of allocations, for want of room in their ring"},
+		{counts.lost, "samples of allocations, for want of room"},
 		{counts.forgotten, "samples of allocations whose frees are not noticed, because too many are live"},
 		{counts.devices, "calls, because too many processes and devices allocate"},
 		{counts.blocks, "allocations of the driver, because too many are live"},
+		{counts.mappings, "calls of cuMemUnmap that may free more than was looked for"},
+		{s.unforgotten, "processes that ended, whose blocks still take room"},
+		{s.interrupted, "totals of the driver, which begin anew because the source was off"},
 	} {
 		if c.n > 0 {
 			out = append(out, loss.Loss{Reason: loss.MemorySamplesLost, Count: c.n, Detail: c.detail})
