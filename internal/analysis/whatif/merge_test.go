@@ -99,7 +99,7 @@ func TestOneKernelOfMany(t *testing.T) {
 	s := scene("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)")
 	p := s.Predict(edit(t, Merge, "launch-overhead"))
 	predicts(t, p, step/(3+60+1000+20+10))
-	if p.Low > step/(150+1030) || p.High < step/(1040) {
+	if p.Low > step/(150+1030) || p.High < step/1040 {
 		t.Errorf("%.2f (%.2f to %.2f)", p.Speedup, p.Low, p.High)
 	}
 	if p := scene("gemm").Predict(edit(t, Merge, "launch-overhead")); !p.Empty() {
