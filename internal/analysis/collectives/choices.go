@@ -11,8 +11,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format"
 )
 
-// Choice is an algorithm and a protocol that NCCL chose for calls.
-type Choice struct {
+// choice is an algorithm and a protocol that NCCL chose for calls.
+type choice struct {
 	Algorithm      string `json:"algorithm"` // RING, TREE, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT
 	Protocol       string `json:"protocol"`  // LL, LL128, SIMPLE
 	Calls          uint64 `json:"calls"`
@@ -80,12 +80,12 @@ func alike(list []call, together []int) bool {
 
 // choose adds a call.
 func (o *Operation) choose(as launchedAs) {
-	at := slices.IndexFunc(o.Choices, func(c Choice) bool {
+	at := slices.IndexFunc(o.Choices, func(c choice) bool {
 		return c.Algorithm == as.function.Algorithm && c.Protocol == as.function.Protocol
 	})
 	if at < 0 {
 		at = len(o.Choices)
-		o.Choices = append(o.Choices, Choice{
+		o.Choices = append(o.Choices, choice{
 			Algorithm: as.function.Algorithm, Protocol: as.function.Protocol, FewestChannels: as.channels,
 		})
 	}
@@ -96,7 +96,7 @@ func (o *Operation) choose(as launchedAs) {
 
 // orderChoices puts the choice of most calls first.
 func (o *Operation) orderChoices() {
-	slices.SortFunc(o.Choices, func(a, b Choice) int {
+	slices.SortFunc(o.Choices, func(a, b choice) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Algorithm, b.Algorithm),
 			strings.Compare(a.Protocol, b.Protocol))
 	})

@@ -41,17 +41,17 @@ func TestChoices(t *testing.T) {
 	for name, c := range map[string]struct {
 		releases []int
 		calls    func(*calltest.Builder)
-		want     []Choice
+		want     []choice
 	}{
 		"two choices": {[]int{22809}, func(b *calltest.Builder) {
 			for i, f := range []uint16{ringLL, ringSimple, ringSimple} {
 				exchanges(b, "ncclAllReduce", int64(1000*i), 500, 16, 7)
 				launches(b, uint64(1000*i+100), f, uint64(8*i+8))
 			}
-		}, []Choice{{"RING", "SIMPLE", 2, 16, 24}, {"RING", "LL", 1, 8, 8}}},
-		"a group of one size":  {[]int{22809}, func(b *calltest.Builder) { group(b, 16, 16) }, []Choice{{"RING", "LL", 2, 4, 4}}},
+		}, []choice{{"RING", "SIMPLE", 2, 16, 24}, {"RING", "LL", 1, 8, 8}}},
+		"a group of one size":  {[]int{22809}, func(b *calltest.Builder) { group(b, 16, 16) }, []choice{{"RING", "LL", 2, 4, 4}}},
 		"a group of two sizes": {[]int{22809}, func(b *calltest.Builder) { group(b, 16, 32) }, nil},
-		"one release twice":    {[]int{22809, 22809}, func(b *calltest.Builder) { group(b, 16) }, []Choice{{"RING", "LL", 1, 4, 4}}},
+		"one release twice":    {[]int{22809, 22809}, func(b *calltest.Builder) { group(b, 16) }, []choice{{"RING", "LL", 1, 4, 4}}},
 		"two releases":         {[]int{22809, 23007, 22809}, func(b *calltest.Builder) { group(b, 16) }, nil},
 		"no release":           {nil, func(b *calltest.Builder) { group(b, 16) }, nil},
 		"an unknown release":   {[]int{99000}, func(b *calltest.Builder) { group(b, 16) }, nil},
@@ -83,7 +83,7 @@ func TestChoices(t *testing.T) {
 }
 
 func TestChosen(t *testing.T) {
-	o := Operation{Choices: []Choice{{"RING", "SIMPLE", 1200, 16, 24}, {"TREE", "LL", 1, 2, 2}}}
+	o := Operation{Choices: []choice{{"RING", "SIMPLE", 1200, 16, 24}, {"TREE", "LL", 1, 2, 2}}}
 	if choices, channels := o.Chosen(); choices != "RING SIMPLE 1,200, TREE LL 1" || channels != "2 to 24" {
 		t.Errorf("%s; %s", choices, channels)
 	}

@@ -57,7 +57,7 @@ type Operation struct {
 	Algorithm float64 `json:"algorithm_bytes_per_s"`
 	Bus       float64 `json:"bus_bytes_per_s"`
 	// Choices are how NCCL carried out the calls whose launches were seen, where that is known: the most calls first.
-	Choices []Choice `json:"choices,omitempty"`
+	Choices []choice `json:"choices,omitempty"`
 }
 
 // key tells operations apart.

@@ -83,7 +83,7 @@ type Graph struct {
 	gpu               bool           // it has activities
 	target            uint32         // pid of the process that was asked for
 	waits             bool           // its main thread waits often
-	Rows              [Rows]RowTotal
+	Rows              [Rows]rowTotal
 	usual             [kinds]delay // what delays of nodes of a kind are at most where nothing unknown delays them
 }
 

@@ -22,8 +22,8 @@ const (
 	Rows
 )
 
-// RowTotal is what all rows of a kind hold.
-type RowTotal struct {
+// rowTotal is what all rows of a kind hold.
+type rowTotal struct {
 	Rows, Count int
 	Own         uint64 // ns of the activities
 	Bytes       uint64 // of copies
