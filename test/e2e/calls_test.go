@@ -3,6 +3,7 @@ package e2e
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/cuda"
@@ -63,6 +64,12 @@ func TestCallsEqualTheTruth(t *testing.T) {
 			compareCounts(t, seen(rec, v.PID), happened(truth, began, probed))
 			compareArguments(t, rec, truth, began)
 			noLosses(t, rec)
+			if said := slices.ContainsFunc(rec.Meta.Sources, func(s recording.Source) bool {
+				return s.State == "running" && strings.Contains(s.Detail, "not probed") &&
+					strings.Contains(s.Detail, "cuMemAllocManaged")
+			}); said != perf {
+				t.Errorf("functions are said to be not probed: %v, want %v: %+v", said, perf, rec.Meta.Sources)
+			}
 			for _, l := range rec.Meta.Libraries {
 				if l.Cheap != l.Points || l.Points == 0 {
 					t.Errorf("%s: %d of %d points are cheap", l.Path, l.Cheap, l.Points)

@@ -324,13 +324,6 @@ func (s *Source) Losses() []loss.Loss {
 					Detail: l.err.Error(),
 				})
 			}
-			if l.driver != nil && len(l.driver.skipped) > 0 {
-				out = append(out, loss.Loss{
-					Reason: loss.MemorySamplesLost, Count: uint64(len(l.driver.skipped)), PID: id.PID,
-					Where:  fmt.Sprintf("pid %d: %s", id.PID, l.path),
-					Detail: "functions whose probes are slow to remove are not probed: " + strings.Join(l.driver.skipped, ", "),
-				})
-			}
 		}
 	}
 	if s.failed > 0 {
@@ -374,15 +367,26 @@ func (s *Source) State() recording.Source {
 	state := recording.Source{
 		Name: sourceName, State: "waiting", Detail: "no process maps PyTorch's libc10 or the CUDA driver", Optional: true,
 	}
+	skipped := map[string]bool{}
 	for _, q := range s.procs {
 		for _, l := range q.libraries {
-			if l.file != nil {
-				state.State, state.Detail = "running", fmt.Sprintf("probes attached by %s", s.opts.Mode)
-				if s.opts.Stacks == nil {
-					state.Detail += "; without stacks, because no CPU samples are taken"
+			if l.file == nil {
+				continue
+			}
+			state.State, state.Detail = "running", fmt.Sprintf("probes attached by %s", s.opts.Mode)
+			if s.opts.Stacks == nil {
+				state.Detail += "; without stacks, because no CPU samples are taken"
+			}
+			if l.driver != nil {
+				for _, name := range l.driver.skipped {
+					skipped[name] = true
 				}
 			}
 		}
+	}
+	if len(skipped) > 0 {
+		state.Detail += "; not probed, because each probe of a perf event takes 0.1 s to remove: " +
+			strings.Join(slices.Sorted(maps.Keys(skipped)), ", ")
 	}
 	if s.level > 0 {
 		state.Detail += "; " + levels[s.level].Name
