@@ -25,5 +25,6 @@ flags=(
 # A probe on our code may be optimised into a call, which writes below the stack pointer (kernel 6.18).
 clang-19 --target=x86_64-linux-gnu -mno-red-zone -fcf-protection=full "${flags[@]}" -o "$out/agent_amd64.so" ./*.c
 # Outline atomics need a helper of libgcc's; load-linked ones run on every arm64.
-clang-19 --target=aarch64-linux-gnu -mno-outline-atomics -mbranch-protection=bti "${flags[@]}" -o "$out/agent_arm64.so" ./*.c
+clang-19 --target=aarch64-linux-gnu -mno-outline-atomics -mbranch-protection=bti "${flags[@]}" \
+	-o "$out/agent_arm64.so" ./*.c
 chmod 644 "$out"/agent_*.so

@@ -17,16 +17,21 @@ fi
 if [ "${1:-}" = go ] || [ "${BENCH:-.}" != . ]; then
 	scripts/install-deps.sh demo
 	[ "$(id -u)" = 0 ] || say "not root: benchmarks that attach probes are skipped"
-	go test -run '^$' -bench "${BENCH:-.}" -benchmem -p 1 -timeout 30m "${PKG:-./...}" | awk '!/^PASS|no test files|^ok /'
+	go test -run '^$' -bench "${BENCH:-.}" -benchmem -p 1 -timeout 30m "${PKG:-./...}" |
+		awk '!/^PASS|no test files|^ok /'
 	exit
 fi
 
 if [ "${1:-}" = recordings ]; then
-	go test -run '^$' -bench 'BytesPerEvent|Write$|Read$|Export|Import' -benchtime 3x -p 1 -timeout 30m ./internal/recording/archive ./internal/report/export ./internal/recording/importer |
+	go test -run '^$' -bench 'BytesPerEvent|Write$|Read$|Export|Import' -benchtime 3x -p 1 -timeout 30m \
+		./internal/recording/archive ./internal/report/export ./internal/recording/importer |
 		awk '/^Benchmark/ {
 			sub(/^Benchmark/, "", $1); sub(/-[0-9]+$/, "", $1)
 			printf "%-20s", $1
-			for (i = 3; i < NF; i += 2) if ($(i + 1) != "ns/op") printf "  %s %s", $i, $(i + 1); else printf "  %.3f s", $i / 1e9
+			for (i = 3; i < NF; i += 2) {
+				if ($(i + 1) != "ns/op") printf "  %s %s", $i, $(i + 1)
+				else printf "  %.3f s", $i / 1e9
+			}
 			print ""
 		}'
 	exit

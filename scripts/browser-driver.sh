@@ -5,7 +5,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT/test/browser"
 
-if ! command -v npm >/dev/null || ! { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then
+browser() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
+if ! command -v npm >/dev/null || ! browser >/dev/null; then
 	say "no npm, or no Chromium here: apt-get install nodejs npm chromium"
 	exit 77
 fi

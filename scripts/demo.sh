@@ -6,7 +6,9 @@ set -euo pipefail
 cd "$ROOT"
 
 [ "$(uname -s)" = Linux ] || die "InferScope watches Linux processes: run this on Linux"
-[ -r /sys/kernel/btf/vmlinux ] || die "this kernel has no BTF (/sys/kernel/btf/vmlinux), which InferScope needs: Linux 5.15 or newer of any current distribution has it"
+[ -r /sys/kernel/btf/vmlinux ] ||
+	die "this kernel has no BTF (/sys/kernel/btf/vmlinux), which InferScope needs:" \
+		"Linux 5.15 or newer of any current distribution has it"
 use_go
 scripts/install-deps.sh demo
 say "building ..."
@@ -48,14 +50,16 @@ wait_for() {
 # A decode loop as an eager PyTorch model runs it: for each token the CPU prepares,
 # copies the input, launches kernels one by one, and waits for the result.
 LD_LIBRARY_PATH=$ROOT/build/cudasim/r535:$ROOT/build/cudasim \
-	build/victims/victim --lib runtime "decode 1000000 kernels=24 h2d=16384 d2h=4 cpu=300us sample=50us" >"$work/victim.log" 2>&1 &
+	build/victims/victim --lib runtime "decode 1000000 kernels=24 h2d=16384 d2h=4 cpu=300us sample=50us" \
+	>"$work/victim.log" 2>&1 &
 victim=$!
 wait_for "$work/victim.log" ready "$victim" || die "the demo program did not start: $(cat "$work/victim.log")"
 say "program $victim is running; attaching to it:"
 say "    sudo bin/inferscoped --pid $victim"
 
 export INFERSCOPE_SOCKET=$work/inferscoped.sock
-as_root bin/inferscoped --pid "$victim" --socket "$INFERSCOPE_SOCKET" --cupti "$ROOT/build/cudasim/libcupti.so.13" --exit-with-target >"$work/daemon.log" 2>&1 &
+as_root bin/inferscoped --pid "$victim" --socket "$INFERSCOPE_SOCKET" --exit-with-target \
+	--cupti "$ROOT/build/cudasim/libcupti.so.13" >"$work/daemon.log" 2>&1 &
 daemon=$!
 wait_for "$work/daemon.log" ready "$daemon" || die "the daemon did not start:
 $(cat "$work/daemon.log")"
@@ -69,7 +73,8 @@ say "That was a simulated GPU. To watch a program of yours on a real one:"
 say "    sudo bin/inferscoped --pid PID          and, elsewhere:  bin/inferscope report --pid PID"
 if nvidia-smi -L >/dev/null 2>&1; then
 	say "This machine has one: $(nvidia-smi -L | head -n 1)"
-	if python3 -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("torch") and u.find_spec("transformers")))' 2>/dev/null; then
+	find='import importlib.util as u, sys; sys.exit(not (u.find_spec("torch") and u.find_spec("transformers")))'
+	if python3 -c "$find" 2>/dev/null; then
 		say "and PyTorch with transformers: 'sudo make test-gpu' watches a GPT-2 decode on it."
 	fi
 fi

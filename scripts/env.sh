@@ -30,7 +30,8 @@ at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; 
 install_go() {
 	local offered
 	offered=$(apt-cache policy golang-go 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}//p')
-	at_least "${offered:-0}" 1.21 || die "no Go found, and apt offers ${offered:-none}: install Go 1.21 or newer from https://go.dev/dl"
+	at_least "${offered:-0}" 1.21 ||
+		die "no Go found, and apt offers ${offered:-none}: install Go 1.21 or newer from https://go.dev/dl"
 	say "no Go found: installing golang-go $offered with apt, to fetch the right one"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends golang-go >&2
 }
@@ -51,7 +52,8 @@ use_go() {
 	if at_least "$have" "$need"; then
 		return
 	fi
-	at_least "$have" 1.21 || die "Go $have is too old to fetch a newer one: install Go 1.21 or newer (https://go.dev/dl)"
+	at_least "$have" 1.21 ||
+		die "Go $have is too old to fetch a newer one: install Go 1.21 or newer (https://go.dev/dl)"
 	export GOTOOLCHAIN=auto
 	say "Go $have is older than $need of go.mod: it will fetch that toolchain itself"
 }

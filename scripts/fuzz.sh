@@ -24,8 +24,8 @@ length=${FUZZTIME:-10s}
 # execution all counters are read, so those of everything else (the JSON, SQLite and logging packages) cost half the
 # speed.
 instrument=(-gcflags=all=-d=libfuzzer=0)
-for path in github.com/inferscope/inferscope github.com/ulikunitz/xz github.com/parquet-go github.com/ianlancetaylor/demangle; do
-	instrument+=("-gcflags=$path/...=-d=libfuzzer=1")
+for path in inferscope/inferscope ulikunitz/xz parquet-go ianlancetaylor/demangle; do
+	instrument+=("-gcflags=github.com/$path/...=-d=libfuzzer=1")
 done
 
 # list: "package-directory Name", a line for each fuzz test.
@@ -43,7 +43,8 @@ note() { printf '%s.%s\t%s\t%s\t%s\t%s\t%s\n' "${1#internal/}" "$2" "$3" "$4" "$
 # meanwhile.
 guided() {
 	local out=$tmp/out status=0 execs seconds found failed=0
-	go test "${instrument[@]}" -run '^$' -fuzz "^$2\$" -fuzztime "$length" -fuzzminimizetime 5x -parallel "$parallel" "./$1" >"$out" 2>&1 || status=$?
+	go test "${instrument[@]}" -run '^$' -fuzz "^$2\$" -fuzztime "$length" -fuzzminimizetime 5x \
+		-parallel "$parallel" "./$1" >"$out" 2>&1 || status=$?
 	# At the end of its time a worker may be told to stop while it answers: golang.org/issue/75804, no finding.
 	if [ "$status" != 0 ] && ! { grep -q 'context deadline exceeded' "$out" && ! grep -q 'Failing input' "$out"; }; then
 		failed=1
@@ -52,15 +53,21 @@ guided() {
 	execs=$(sed -n 's/.*execs: \([0-9]*\).*/\1/p' "$out" | tail -n 1)
 	found=$(sed -n 's/.*new interesting: \([0-9]*\).*/\1/p' "$out" | tail -n 1)
 	seconds=$(sed -n 's/^fuzz: elapsed: \(.*\), execs.*/\1/p' "$out" | tail -n 1 |
-		awk '{ n = 0; s = $0; while (match(s, /^[0-9]+[hms]/)) { u = substr(s, RLENGTH, 1); v = substr(s, 1, RLENGTH - 1)
-			n += v * (u == "h" ? 3600 : u == "m" ? 60 : 1); s = substr(s, RLENGTH + 1) } print n }')
+		awk '{
+			n = 0
+			for (s = $0; match(s, /^[0-9]+[hms]/); s = substr(s, RLENGTH + 1)) {
+				u = substr(s, RLENGTH, 1)
+				n += substr(s, 1, RLENGTH - 1) * (u == "h" ? 3600 : u == "m" ? 60 : 1)
+			}
+			print n
+		}')
 	note "$1" "$2" guided "${execs:-0}" "${seconds:-0}" "${found:-0}" "$failed"
 	return "$failed"
 }
 
 # flood DIR NAME: the test's own inputs and those of the cache, in several processes.
 flood() {
-	local binary=$tmp/${1//\//_}.test pids=() failed=0 i
+	local binary=$tmp/${1//\//_}.test pids=() failed=0 i execs seconds
 	[ -f "$binary" ] || go test -c -o "$binary" "./$1"
 	rm -f "$tmp/flood"
 	for ((i = 0; i < parallel; i++)); do
@@ -76,7 +83,9 @@ flood() {
 		fi
 	done
 	touch "$tmp/flood"
-	note "$1" "$2" flood "$(awk '{ n += $2 } END { print n + 0 }' "$tmp/flood")" "$(awk '{ n = $3 > n ? $3 : n } END { print n / 1e9 }' "$tmp/flood")" 0 "$failed"
+	execs=$(awk '{ n += $2 } END { print n + 0 }' "$tmp/flood")
+	seconds=$(awk '{ n = $3 > n ? $3 : n } END { print n / 1e9 }' "$tmp/flood")
+	note "$1" "$2" flood "$execs" "$seconds" 0 "$failed"
 	return "$failed"
 }
 
@@ -84,19 +93,22 @@ flood() {
 table() {
 	sort -s -t "$(printf '\t')" -k 1,1 "$log" | awk -F '\t' '
 		function rate(n, s) { return s > 0 ? n / s : 0 }
-		function row(k, g, gs, f, fs, i, x) { printf "%-32s %12d %8d %13d %9d %13d %11d %8d\n", k, g, rate(g, gs), f, rate(f, fs), g + f, i, x }
+		function row(k, title) {
+			g = execs[k, "guided"]
+			f = execs[k, "flood"]
+			printf "%-32s %12d %8d %13d %9d %13d %11d %8d\n", title, g, rate(g, seconds[k, "guided"]),
+				f, rate(f, seconds[k, "flood"]), g + f, found[k], failed[k]
+		}
 		{
 			if (!($1 in seen)) { names[++n] = $1; seen[$1] = 1 }
 			execs[$1, $2] += $3; seconds[$1, $2] += $4; found[$1] += $5; failed[$1] += $6
 			execs["", $2] += $3; seconds["", $2] += $4; found[""] += $5; failed[""] += $6
 		}
 		END {
-			printf "%-32s %12s %8s %13s %9s %13s %11s %8s\n", "fuzz test", "guided", "/s", "flood", "/s", "executions", "interesting", "failures"
-			names[n + 1] = ""
-			for (i = 1; i <= n + 1; i++) {
-				k = names[i]
-				row(k == "" ? "total" : k, execs[k, "guided"], seconds[k, "guided"], execs[k, "flood"], seconds[k, "flood"], found[k], failed[k])
-			}
+			printf "%-32s %12s %8s %13s %9s %13s %11s %8s\n", "fuzz test", "guided", "/s", "flood", "/s",
+				"executions", "interesting", "failures"
+			for (i = 1; i <= n; i++) row(names[i], names[i])
+			row("", "total")
 		}'
 }
 

@@ -32,5 +32,6 @@ if ! diff -rq bpf "$copy/bpf" >&2; then
 fi
 scripts/agent.sh "$copy"
 for image in agent_amd64.so agent_arm64.so; do
-	cmp "agent/$image" "$copy/$image" >&2 || die "agent/$image is not what agent/src makes: run 'make generate' and commit the result"
+	cmp "agent/$image" "$copy/$image" >&2 ||
+		die "agent/$image is not what agent/src makes: run 'make generate' and commit the result"
 done

@@ -23,7 +23,8 @@ tests "${short[@]}" "${beside[@]}"
 tests "${short[@]}" ${short:+-parallel 4} -p 1 "${last[@]}"
 if [ "${1:-}" = all ] && [ "${RACE:-1}" != 0 ]; then
 	# -short: what is slow would only measure the detector, which needs cgo.
-	CGO_ENABLED=1 tests -race -short ./internal/daemon/api ./internal/daemon ./internal/daemon/metrics ./internal/recording ./internal/capture/proc
+	CGO_ENABLED=1 tests -race -short ./internal/daemon/api ./internal/daemon ./internal/daemon/metrics \
+		./internal/recording ./internal/capture/proc
 	CGO_ENABLED=1 tests -race -run TestRecordingIsTheCallersAgain ./internal/report # all of it takes a minute
 fi
 exit "$code"

@@ -22,7 +22,8 @@ from_pypi() {
 	if [ ! -x "$packages/bin/python" ]; then
 		"${PYTHON:-python3}" -m venv "$packages"
 		"$packages/bin/pip" install --quiet --disable-pip-version-check \
-			'nvidia-cuda-nvcc>=13,<14' 'nvidia-nvvm>=13,<14' 'nvidia-cuda-crt>=13,<14' 'nvidia-cuda-runtime>=13,<14' 'nvidia-cuda-cccl>=13,<14'
+			'nvidia-cuda-nvcc>=13,<14' 'nvidia-nvvm>=13,<14' 'nvidia-cuda-crt>=13,<14' \
+			'nvidia-cuda-runtime>=13,<14' 'nvidia-cuda-cccl>=13,<14'
 	fi
 	find "$PWD/$packages/lib" -path '*/bin/nvcc' -type f | head -1
 }
@@ -30,7 +31,10 @@ from_pypi() {
 nvcc=$(toolkit) || nvcc=$(from_pypi)
 [ -n "$nvcc" ] || die "no nvcc: install a CUDA toolkit, or see $packages"
 home=$(cd "$(dirname "$nvcc")/.." && pwd)
-flags=(-O2 -std=c++17 "-gencode=arch=compute_$arch,code=sm_$arch" "-gencode=arch=compute_$arch,code=compute_$arch" "-I$home/include")
+flags=(
+	-O2 -std=c++17 "-I$home/include"
+	"-gencode=arch=compute_$arch,code=sm_$arch" "-gencode=arch=compute_$arch,code=compute_$arch"
+)
 if [ -n "${SIM:-}" ]; then
 	[ -f build/cudasim/libcudart_static.a ] || die "build/cudasim is missing: make cudasim"
 	link=(-cudart none build/cudasim/libcudart_static.a -ldl -lpthread)

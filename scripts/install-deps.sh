@@ -78,7 +78,10 @@ for purpose in "$@"; do
 		fi
 		[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
 		;;
-	*) die "install-deps.sh: unknown purpose '$purpose' (demo, generate, test, containers, judges, bench, kernels-amd64, kernels-arm64)" ;;
+	*)
+		die "install-deps.sh: unknown purpose '$purpose' (demo, generate, test, containers, judges, bench," \
+			"kernels-amd64, kernels-arm64)"
+		;;
 	esac
 done
 
@@ -86,7 +89,7 @@ done
 
 if ! command -v apt-get >/dev/null 2>&1; then
 	[ "${#missing[@]}" = 0 ] && exit 0
-	die "missing: ${missing[*]}; this script installs on Debian and Ubuntu only: install the same with your package manager"
+	die "missing: ${missing[*]}; this script installs on Debian and Ubuntu only: use your package manager"
 fi
 
 apt_install() {
@@ -107,5 +110,6 @@ if [ "${#missing[@]}" -gt 0 ]; then
 fi
 for package in "${optional[@]}"; do
 	say "installing with apt: $package"
-	apt_install "$package" || { refresh && apt_install "$package"; } || say "apt has no $package: tests that want it are skipped"
+	apt_install "$package" || { refresh && apt_install "$package"; } ||
+		say "apt has no $package: tests that want it are skipped"
 done

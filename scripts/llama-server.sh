@@ -14,15 +14,16 @@ if [ -n "${LLAMA_SERVER:-}" ]; then
 fi
 if [ ! -e "$folder/llama-server" ]; then
 	for tool in cmake ninja g++; do
-		command -v "$tool" >/dev/null || die "llama-server.sh: needs $tool to build llama-server: install it, or name one in LLAMA_SERVER"
+		command -v "$tool" >/dev/null ||
+			die "llama-server.sh: needs $tool to build llama-server: install it, or name one in LLAMA_SERVER"
 	done
 	say "building llama-server in $folder" >&2
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	python3 -m venv "$work/venv"
 	"$work/venv/bin/pip" install -q --disable-pip-version-check scikit-build-core flit-core setuptools wheel >&2
-	(cd "$work" && venv/bin/pip download -q --disable-pip-version-check --no-deps --no-build-isolation --no-binary :all: \
-		"llama-cpp-python==$version" >&2 && tar xf llama_cpp_python-*.tar.gz) ||
+	(cd "$work" && venv/bin/pip download -q --disable-pip-version-check --no-deps --no-build-isolation \
+		--no-binary :all: "llama-cpp-python==$version" >&2 && tar xf llama_cpp_python-*.tar.gz) ||
 		die "llama-server.sh: pip could not fetch llama-cpp-python $version: is the Python package index reachable?"
 	build() {
 		nice -n 10 cmake -S "$work/llama_cpp_python-$version/vendor/llama.cpp" -B "$work/build" -G Ninja \

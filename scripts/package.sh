@@ -20,7 +20,8 @@ STAGE=$work
 export ARCH PACKAGE_VERSION SOURCE_DATE_EPOCH STAGE
 
 export CGO_ENABLED=0
-GOARCH=$ARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/inferscope/inferscope/internal/format/version.version=$version" \
+GOARCH=$ARCH go build -trimpath -buildvcs=false \
+	-ldflags "-s -w -X github.com/inferscope/inferscope/internal/format/version.version=$version" \
 	-o "$work/" ./cmd/inferscoped ./cmd/inferscope
 
 # Man pages and completions are the same on every machine: programs of this one write them.
@@ -34,7 +35,8 @@ for unit in deploy/systemd/*.service; do sed 's#/usr/local/bin/#/usr/bin/#' "$un
 find "$work" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
 for packager in deb rpm; do
-	said=$("$TOOLS/nfpm" package --config deploy/packages/nfpm.yaml --packager $packager --target "$dist/" 2>&1) || die "nfpm: $said"
+	said=$("$TOOLS/nfpm" package --config deploy/packages/nfpm.yaml --packager $packager --target "$dist/" 2>&1) ||
+		die "nfpm: $said"
 done
 (cd "$dist" && sha256sum ./*.deb ./*.rpm >SHA256SUMS)
 say "made in $dist:"

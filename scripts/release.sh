@@ -19,11 +19,13 @@ for arch in ${ARCHES:-amd64 arm64}; do
 	TRIMPATH=1 GOARCH=$arch DEST=$work/$arch VERSION=$version scripts/build.sh
 	platforms+=("linux/$arch=$work/$arch")
 	for program in inferscope inferscoped; do
-		"$work/release" sbom -version "$version" -time "$epoch" "$work/$arch/$program" >"$dist/${program}_$arch.cdx.json"
+		"$work/release" sbom -version "$version" -time "$epoch" "$work/$arch/$program" \
+			>"$dist/${program}_$arch.cdx.json"
 	done
 done
 rm -rf "$dist/image"
 "$work/release" image -out "$dist/image" -version "$version" -time "$epoch" "${platforms[@]}"
 find "$dist/image" -type f -exec chmod 644 {} +
 (cd "$dist" && find image -type f | LC_ALL=C sort | xargs sha256sum >image.sha256)
-say "made in $dist: image/ ($(cd "$dist" && sha256sum image/index.json | cut -c1-12)) and $(find "$dist" -name '*.cdx.json' | wc -l) bills of materials"
+digest=$(sha256sum "$dist/image/index.json" | cut -c1-12)
+say "made in $dist: image/ ($digest) and $(find "$dist" -name '*.cdx.json' | wc -l) bills of materials"

@@ -14,7 +14,8 @@ cd "$ROOT"
 python=${PYTHON:-python3}
 out=${OUT:-build/gpu}
 nvidia-smi -L >/dev/null 2>&1 || die "no NVIDIA GPU here: nvidia-smi finds none"
-"$python" -c 'import torch, transformers' 2>/dev/null || die "$python lacks torch or transformers: pip install torch transformers, or set PYTHON"
+"$python" -c 'import torch, transformers' 2>/dev/null ||
+	die "$python lacks torch or transformers: pip install torch transformers, or set PYTHON"
 [ "$(id -u)" = 0 ] || die "needs root, as the daemon does: sudo make test-gpu"
 [ -x bin/inferscoped ] || die "bin/inferscoped is missing: run make build first"
 # The unwinder attaches to a tracepoint, whose number stands in tracefs.

@@ -2,7 +2,8 @@
 # Other people's tools judge recordings, exports and imports: DuckDB, pyarrow, pandas, polars and (where there is a
 # Java) Spark read the tables, ClickHouse (chdb) those of uploaded recordings, HolisticTraceAnalysis and Perfetto's
 # schema the exports; as root, a real Nsight Systems records for the importer. The newest vLLM and SGLang make messages
-# for the parsers, OpenAI's client asks a server. They are installed into build/judges, once: 2 GB on disk, some minutes.
+# for the parsers, OpenAI's client asks a server. They are installed into build/judges, once: 2 GB on disk, a few
+# minutes.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$ROOT"

@@ -20,7 +20,11 @@ export LC_ALL=C
 
 KERNEL=${1:?which kernel? see the head of this script}
 ARCH=${2:-$(go env GOARCH)}
-touching=(agent cmd/inferscoped internal/{analysis/threads,capture/{annotate,clock,cudaapi,feature,gpu,gpu/inject,proc,profile,request,ring,sched,sched/pressure,symbol,uprobe},daemon,testkit/cudasim} test/e2e)
+touching=(
+	agent cmd/inferscoped test/e2e internal/{analysis/threads,daemon,testkit/cudasim}
+	internal/capture/{annotate,clock,cudaapi,feature,gpu,gpu/inject,proc,profile,request,ring,sched,sched/pressure}
+	internal/capture/{symbol,uprobe}
+)
 read -r -a packages <<<"${3:-${touching[*]}}" # folders
 TESTS=${4:-.}
 CACHE=${INFERSCOPE_KERNELS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/inferscope/kernels}
@@ -40,7 +44,8 @@ mkdir -p "$CACHE"
 compile() {
 	local tree=$work/tree p
 	mkdir -p "$tree/bin"
-	(cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read) | tar -x -C "$tree"
+	(cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read) |
+		tar -x -C "$tree"
 	export GOOS=linux GOARCH=$ARCH CGO_ENABLED=0
 	(cd "$ROOT" && go build -o "$tree/bin/" ./cmd/...)
 	(cd "$ROOT" && go build -o "$tree/testdata/h2server/" ./testdata/h2server)
@@ -67,7 +72,8 @@ first_files() {
 	cp "$ROOT/scripts/kernel/init.sh" "$files/init"
 	depmod -b "$KERNEL_FILES" "$RELEASE"
 	for module in virtio_pci virtio_blk crc32c_generic ext4; do
-		modprobe -d "$KERNEL_FILES" -S "$RELEASE" --show-depends "$module" 2>/dev/null || true # built in, or not of this kernel
+		# It fails where the module is built in, or not of this kernel.
+		modprobe -d "$KERNEL_FILES" -S "$RELEASE" --show-depends "$module" 2>/dev/null || true
 	done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' >"$work/modules"
 	while read -r path; do
 		module=${path##*/}
@@ -89,9 +95,9 @@ accelerated() {
 }
 
 # boot runs the machine. Processors that are emulated take turns in one thread: with a thread each, QEMU 7.2 can go on
-# executing a breakpoint (int3) that another processor has replaced meanwhile, as Linux does in static branches each time
-# that a tracepoint is turned on or off. The processor then traps for ever, and the machine hangs. On a busy host an
-# emulated timer can come so late that the kernel takes it for broken: it is told not to look.
+# executing a breakpoint (int3) that another processor has replaced meanwhile, as Linux does in static branches each
+# time that a tracepoint is turned on or off. The processor then traps for ever, and the machine hangs. On a busy host
+# an emulated timer can come so late that the kernel takes it for broken: it is told not to look.
 boot() {
 	local how=(-accel "tcg,thread=single" -cpu "$CPU")
 	[ "$ARCH" != amd64 ] || APPEND="no_timer_check ${APPEND:-}"
@@ -104,7 +110,8 @@ boot() {
 		-nodefaults -nographic -no-reboot -serial stdio -net none \
 		-kernel "$KERNEL_FILES/boot/vmlinuz-$RELEASE" -initrd "$work/first.cpio" \
 		-append "console=$CONSOLE quiet loglevel=4 panic=-1 ${APPEND:-}" \
-		-drive "file=$CACHE/$ARCH/root.img,if=virtio,format=raw,snapshot=on" -drive "file=$work/tree.img,if=virtio,format=raw"
+		-drive "file=$CACHE/$ARCH/root.img,if=virtio,format=raw,snapshot=on" \
+		-drive "file=$work/tree.img,if=virtio,format=raw"
 }
 
 root_files
@@ -112,7 +119,8 @@ kernel_files
 compile
 first_files
 log=${LOG:-$work/log}
-boot </dev/null | sed -u 's|\r||g' | tee "$log" | grep --line-buffered -vE '^(=== |    --- (PASS|SKIP)|--- (PASS|SKIP)|PASS$)' || true
+boot </dev/null | sed -u 's|\r||g' | tee "$log" |
+	grep --line-buffered -vE '^(=== |    --- (PASS|SKIP)|--- (PASS|SKIP)|PASS$)' || true
 
 awk -v kernel="$RELEASE" -v arch="$ARCH" '
 	/^--- PASS/ { passed++ } /^--- FAIL/ { failed++; names = names " " $3 } /^--- SKIP/ { skipped++ }
@@ -120,7 +128,8 @@ awk -v kernel="$RELEASE" -v arch="$ARCH" '
 	/^guest: the kernel complained/ { complaints++ }
 	/^guest: all ran/ { ended = 1 }
 	END {
-		printf "kernel %s %s: %d passed, %d failed, %d skipped%s\n", kernel, arch, passed, failed, skipped, complaints ? ", and the kernel complained" : ""
+		printf "kernel %s %s: %d passed, %d failed, %d skipped%s\n", kernel, arch, passed, failed, skipped,
+			complaints ? ", and the kernel complained" : ""
 		if (names) print "failed:" names
 		if (!ended) print "the machine stopped before all had run"
 		exit failed || broken || complaints || !ended || !passed

@@ -9,9 +9,11 @@ mkdir -p "$ROOT/build/kernels"
 read -r -a kernels <<<"${KERNELS:-5.15:amd64 6.1:amd64 6.12:amd64 6.12:arm64}"
 [ "${PKG:-./...}" != ./... ] || PKG=
 for k in "${kernels[@]}"; do
-	LOG=$ROOT/build/kernels/${k/:/-}.log "$ROOT/scripts/test-kernel.sh" "${k%:*}" "${k#*:}" "$PKG" | tee "$ROOT/build/kernels/${k/:/-}.short" || code=1
+	log=$ROOT/build/kernels/${k/:/-}
+	LOG=$log.log "$ROOT/scripts/test-kernel.sh" "${k%:*}" "${k#*:}" "$PKG" | tee "$log.short" || code=1
 done
 for k in "${kernels[@]}"; do
-	grep -hE '^(kernel .* passed|failed:|the machine stopped)' "$ROOT/build/kernels/${k/:/-}.short" || echo "$k: did not start"
+	grep -hE '^(kernel .* passed|failed:|the machine stopped)' "$ROOT/build/kernels/${k/:/-}.short" ||
+		echo "$k: did not start"
 done
 exit "$code"

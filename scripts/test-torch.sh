@@ -22,7 +22,8 @@ if [ -z "${TORCH_PYTHON:-}" ]; then
 		python3 -m venv "$venv"
 		"$venv/bin/pip" install -q --disable-pip-version-check "${TORCH:-torch}" numpy gguf \
 			"transformers[serving]==5.17.0" "openai<3" ||
-			die "pip could not install ${TORCH:-torch}: is the Python package index reachable, and are 6 GB free in $venv?"
+			die "pip could not install ${TORCH:-torch}: is the Python package index reachable," \
+				"and are 6 GB free in $venv?"
 		touch "$venv/with-servers"
 	fi
 	mkdir -p build

@@ -2,8 +2,8 @@
 # The tests, and a count at the end. Tests that need root run where this runs as root.
 #   test.sh      what needs a compiler, Python and clang: builds, checks of generated files, unit and end-to-end tests
 #                but those that take long (needs.Long): each feature is used by one that does not
-#   test.sh all  every test, also golangci-lint, the race detector, benchmarks' own tests, and other tools as judges, with
-#                PyTorch, perf and a browser: it installs some 200 packages (1 GB) and takes four times as long
+#   test.sh all  every test, also golangci-lint, the race detector, benchmarks' own tests, and other tools as judges,
+#                with PyTorch, perf and a browser: it installs some 200 packages (1 GB) and takes four times as long
 # With CI set, a test that is skipped for want of root or of a tool that this script installs is a failure.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"

@@ -15,7 +15,8 @@ install_go_tool() { # NAME PACKAGE VERSION [TAGS]
 	use_go
 	say "building $1 $3"
 	# From /: a tool must not be resolved through this project's go.mod.
-	(cd / && GOFLAGS='' GOBIN=$TOOLS go install -tags "${4:-}" "$2@$3") || die "could not build $2@$3: is the Go module proxy reachable?"
+	(cd / && GOFLAGS='' GOBIN=$TOOLS go install -tags "${4:-}" "$2@$3") ||
+		die "could not build $2@$3: is the Go module proxy reachable?"
 	rm -f "$TOOLS/.$1@"*
 	touch "$stamp"
 }
@@ -27,7 +28,8 @@ install_pytools() {
 	say "installing hadolint, duckdb and the Kubernetes schemas into $venv"
 	rm -rf "$venv"
 	python3 -m venv "$venv"
-	"$venv/bin/pip" install -q --disable-pip-version-check --no-deps --no-compile --require-hashes -r "$ROOT/scripts/pytools.txt" ||
+	"$venv/bin/pip" install -q --disable-pip-version-check --no-deps --no-compile --require-hashes \
+		-r "$ROOT/scripts/pytools.txt" ||
 		die "pip could not install scripts/pytools.txt: is the Python package index reachable?"
 	ln -sf venv/bin/hadolint "$TOOLS/hadolint"
 	ln -sf venv/bin/duckdb "$TOOLS/duckdb"
@@ -37,7 +39,8 @@ install_pytools() {
 	cp -r "$schemas" "$TOOLS/kubernetes-schemas"
 	# Their identifiers point to a web site: make them plain files that refer to each other.
 	# shellcheck disable=SC2016 # JSON's $id, not the shell's
-	sed -i -e 's#"/api/_definitions.json#"_definitions.json#g' -e 's#^  "$id":#  "$comment":#' "$TOOLS"/kubernetes-schemas/*.json
+	sed -i -e 's#"/api/_definitions.json#"_definitions.json#g' -e 's#^  "$id":#  "$comment":#' \
+		"$TOOLS"/kubernetes-schemas/*.json
 	rm -rf "${schemas%/*}"
 	touch "$stamp"
 }

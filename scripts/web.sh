@@ -31,5 +31,6 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 bundle "$copy"
 for file in page.js page.css; do
-	cmp "$assets/$file" "$copy/$file" >&2 || die "internal/report/html/assets/$file is not what web/src makes: run scripts/web.sh and commit the result"
+	cmp "$assets/$file" "$copy/$file" >&2 ||
+		die "internal/report/html/assets/$file is not what web/src makes: run scripts/web.sh and commit the result"
 done

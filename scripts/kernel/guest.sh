@@ -39,7 +39,9 @@ env -u INFERSCOPE_TEST_SLOW NO_COLOR=1 bin/inferscope doctor || echo "guest: doc
 pattern=$(cat guest.tests)
 while read -r p; do
 	echo "guest: package $p"
-	(cd "$p" && ./go.test -test.v -test.timeout 20m -test.run "$pattern") || echo "guest: package $p did not end well ($?)"
+	(cd "$p" && ./go.test -test.v -test.timeout 20m -test.run "$pattern") ||
+		echo "guest: package $p did not end well ($?)"
 done <guest.packages
-dmesg | grep -E 'WARNING: |BUG: |Oops|Internal error|general protection|Call Trace' && echo "guest: the kernel complained"
+dmesg | grep -E 'WARNING: |BUG: |Oops|Internal error|general protection|Call Trace' &&
+	echo "guest: the kernel complained"
 echo "guest: all ran"

@@ -5,7 +5,8 @@
 
 # What tests use beside a compiler and Python.
 userland=(
-	base-files base-passwd bash dash coreutils findutils grep sed mawk procps util-linux mount kmod debianutils netbase busybox-static libc-bin
+	base-files base-passwd bash dash coreutils findutils grep sed mawk procps util-linux mount kmod debianutils netbase
+	busybox-static libc-bin
 	gcc libc6-dev make binutils python3 python3-venv strace xz-utils tar gzip unzip
 )
 
@@ -24,10 +25,13 @@ archive() {
 		Dir::Etc "$dir"; Dir::Etc::sourceparts "parts"; Dir::Etc::parts "parts"; Dir::Etc::preferencesparts "parts";
 		Dir::Etc::trustedparts "/usr/share/keyrings";
 		Dir::State "$dir"; Dir::State::status "$dir/status"; Dir::Cache "$dir/cache";
-		APT::Architecture "$ARCH"; APT::Architectures "$ARCH"; APT::Install-Recommends "false"; APT::Sandbox::User "root";
+		APT::Architecture "$ARCH"; APT::Architectures "$ARCH";
+		APT::Install-Recommends "false"; APT::Sandbox::User "root";
 		Acquire::Languages "none";
 	CONF
-	apt_of "$dir" apt-get update -q >&2 || die "apt could not read $*: is the archive reachable, are its keys in /usr/share/keyrings (package debian-archive-keyring)?"
+	apt_of "$dir" apt-get update -q >&2 ||
+		die "apt could not read $*: is the archive reachable, are its keys in /usr/share/keyrings" \
+			"(package debian-archive-keyring)?"
 }
 
 # apt_of FOLDER CMD...: an apt command that sees only the apt of FOLDER.
@@ -48,7 +52,8 @@ root_files() {
 	root=$dir/root
 	[ ! -e "$dir/root.img" ] || return 0
 	archive "$dir/apt" "http://deb.debian.org/debian bookworm main"
-	apt_of "$dir/apt" apt-get install --download-only -y -q "${userland[@]}" >&2 || die "apt could not fetch the userland"
+	apt_of "$dir/apt" apt-get install --download-only -y -q "${userland[@]}" >&2 ||
+		die "apt could not fetch the userland"
 	rm -rf "$root"
 	mkdir -p "$root"/usr/{bin,sbin,lib,lib64} "$root"/{dev,proc,sys,tmp,run,src}
 	for deb in bin sbin lib lib64; do ln -s "usr/$deb" "$root/$deb"; done
@@ -87,9 +92,15 @@ kernel_files() {
 	RELEASE=${RELEASE#vmlinuz-}
 }
 
+# dependencies FOLDER PACKAGE PREFIX: what PACKAGE depends on whose name is PREFIX and a release.
+dependencies() {
+	apt_of "$1/apt" apt-cache depends "$2" | sed -n "s/^ *Depends: \($3-[0-9].*\)/\1/p"
+}
+
 # fetch_kernel FOLDER: the newest build of the release that carries KERNEL.
 fetch_kernel() {
-	local dir=$1 debian=http://deb.debian.org/debian ubuntu=http://archive.ubuntu.com/ubuntu meta=linux-image-$ARCH names
+	local dir=$1 meta=linux-image-$ARCH names
+	local debian=http://deb.debian.org/debian ubuntu=http://archive.ubuntu.com/ubuntu
 	case $KERNEL in
 	5.10) archive "$dir/apt" "$debian bullseye main" ;;
 	6.1) archive "$dir/apt" "$debian bookworm main" ;;
@@ -98,10 +109,10 @@ fetch_kernel() {
 	6.8) archive "$dir/apt" "$ubuntu noble main" "$ubuntu noble-updates main" && meta=linux-image-generic ;;
 	*) die "kernel $KERNEL is not known here: 5.10, 5.15, 6.1, 6.8, 6.12, or .deb files" ;;
 	esac
-	mapfile -t names < <(apt_of "$dir/apt" apt-cache depends "$meta" | sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p')
+	mapfile -t names < <(dependencies "$dir" "$meta" linux-image)
 	[ "${#names[@]}" -gt 0 ] || die "no $meta for $ARCH in that release"
 	# Ubuntu has the modules apart from the image.
-	mapfile -t -O 1 names < <(apt_of "$dir/apt" apt-cache depends "${names[0]}" | sed -n 's/^ *Depends: \(linux-modules-[0-9].*\)/\1/p')
+	mapfile -t -O 1 names < <(dependencies "$dir" "${names[0]}" linux-modules)
 	(cd "$dir" && apt_of "$dir/apt" apt-get download -q "${names[@]}") >&2 || die "apt could not fetch ${names[*]}"
 	rm -rf "$dir/apt"
 }
