@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -38,20 +39,14 @@ func tool(t *testing.T, name string) string {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return string(text)
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // verify asks systemd-analyze about a unit whose program is made to exist, with or
@@ -62,9 +57,7 @@ func verify(t *testing.T, text string, dropIn bool, args ...string) string {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "inferscoped")
 	write(t, program, "#!/bin/true\n")
-	if err := os.Chmod(program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chmod(program, 0o755))
 	write(t, filepath.Join(dir, unit), strings.ReplaceAll(text, "/usr/local/bin/inferscoped", program))
 	if dropIn {
 		write(t, filepath.Join(dir, unit+".d", "perf-fallback.conf"), read(t, "systemd/perf-fallback.conf"))
@@ -190,9 +183,7 @@ func TestDockerContextBuilds(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range matches(read(t, "../.dockerignore"), `(?m)^!(.+)$`) {
 		to := filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
 		if out, err := exec.Command("cp", "-r", filepath.Join("..", path), to).CombinedOutput(); err != nil {
 			t.Fatalf("copying %s: %v\n%s", path, err, out)
 		}

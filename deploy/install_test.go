@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/zip"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -33,15 +34,9 @@ func proxy(t *testing.T) string {
 		t.Fatalf("git archive: %v\n%s", err, out)
 	}
 	f, err := os.Create(release + ".zip")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := zip.CreateFromDir(f, installed, tree); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, zip.CreateFromDir(f, installed, tree))
+	must.NoError(t, f.Close())
 	return "file://" + dir
 }
 
@@ -50,9 +45,7 @@ func proxy(t *testing.T) string {
 func goInstall(t *testing.T) string {
 	t.Helper()
 	cache, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	known := strings.Fields(string(cache))
 	dir := t.TempDir()
 	cmd := exec.Command("go", "install", installed.Path+"/cmd/...@"+installed.Version)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // classic is the form of dashboards that every Grafana imports.
@@ -75,9 +77,7 @@ func TestAlertsInTheChart(t *testing.T) {
 // other.
 func TestDashboard(t *testing.T) {
 	data, err := os.ReadFile(dashboardFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	plugins.RegisterDefaultPlugins()
 	var d classic
 	// Where nothing is wrong the error is an empty list, and not nil.
@@ -105,9 +105,7 @@ func TestDashboard(t *testing.T) {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(data, &plain); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(data, &plain))
 	taken, ids := map[[2]int]string{}, map[int]bool{}
 	for _, p := range plain.Panels {
 		if g := p.GridPos; g.X < 0 || g.W < 1 || g.X+g.W > 24 || ids[p.ID] || len(p.Targets) == 0 {

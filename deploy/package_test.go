@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestPackages makes the packages twice: they hold what a user needs, and are the same byte for byte.
@@ -34,9 +36,7 @@ func TestPackages(t *testing.T) {
 	}
 	path := filepath.Join(dir, "inferscope_1.2.3_amd64.deb")
 	list, err := exec.CommandContext(t.Context(), deb, "-c", path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, file := range []string{
 		"./usr/bin/inferscope\n", "./usr/bin/inferscoped\n", "./usr/lib/systemd/system/inferscoped.service\n",
 		"./usr/share/man/man1/inferscope-report.1.gz\n", "./usr/share/man/man1/inferscoped.1.gz\n",

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -21,13 +22,9 @@ func TestRelease(t *testing.T) {
 	needs.Long(t)
 	// A checkout elsewhere: paths must not get into what is made.
 	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	elsewhere := filepath.Join(t.TempDir(), "another", "checkout")
-	if err := os.MkdirAll(elsewhere, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(elsewhere, 0o700))
 	for _, name := range []string{"agent", "bpf", "cmd", "internal", "scripts", "go.mod", "go.sum", "LICENSE"} {
 		if out, err := exec.Command("cp", "-r", filepath.Join(root, name), elsewhere).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -44,9 +41,7 @@ func TestRelease(t *testing.T) {
 		}
 		made[i] = map[string]string{}
 		files, err := filepath.Glob(filepath.Join(dist, "*.*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, f := range files {
 			made[i][filepath.Base(f)] = read(t, f)
 		}
@@ -67,32 +62,24 @@ func TestRelease(t *testing.T) {
 func images(t *testing.T, dir string) {
 	t.Helper()
 	whole, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	outer, err := whole.IndexManifest()
 	if err != nil || len(outer.Manifests) != 1 ||
 		outer.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v1.2.3" {
 		t.Fatalf("the layout names %+v: %v", outer, err)
 	}
 	index, err := whole.ImageIndex(outer.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := validate.Index(index); err != nil {
 		t.Errorf("the image is invalid: %v", err)
 	}
 	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var machines []string
 	for _, m := range manifest.Manifests {
 		machines = append(machines, m.Platform.String())
 		img, err := index.Image(m.Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		asDockerfile(t, img)
 	}
 	if got := strings.Join(machines, " "); got != "linux/amd64 linux/arm64" {
@@ -104,9 +91,7 @@ func images(t *testing.T, dir string) {
 func asDockerfile(t *testing.T, img v1.Image) {
 	t.Helper()
 	c, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	docker := read(t, "Dockerfile")
 	for _, line := range []string{
 		"USER " + c.Config.User, "ENV " + c.Config.Env[0], `ENTRYPOINT ["` + strings.Join(c.Config.Entrypoint, `", "`) + `"]`,
@@ -129,9 +114,7 @@ func materials(t *testing.T, text string) {
 		}
 		Components []struct{ Name, Version, PURL string }
 	}
-	if err := json.Unmarshal([]byte(text), &b); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(text), &b))
 	if b.BOMFormat != "CycloneDX" || b.SpecVersion != "1.6" || b.Metadata.Component.Name != "inferscoped" ||
 		b.Metadata.Component.Version != "v1.2.3" {
 		t.Errorf("the bill is %.500s", text)

@@ -6,14 +6,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestTheSecurityPageNamesTests: each claim of docs/gpu-agent.md names tests that exist, in the package that it names.
 func TestTheSecurityPageNamesTests(t *testing.T) {
 	page, err := os.ReadFile("../docs/gpu-agent.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	sources := map[string]string{} // by directory: its tests
 	err = filepath.WalkDir("..", func(path string, _ os.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -23,9 +23,7 @@ func TestTheSecurityPageNamesTests(t *testing.T) {
 		sources["./"+filepath.Dir(path)[len("../"):]] += string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	group := regexp.MustCompile("((?:(?:Test|Fuzz)[A-Z]\\w*(?:, )?)+) `(\\./[\\w/]+)`")
 	named := 0
 	for _, m := range group.FindAllStringSubmatch(string(page), -1) {
@@ -71,9 +69,7 @@ func TestLimits(t *testing.T) {
 		"kubernetes/sidecar.yaml":   `limits:\n +cpu: 500m\n +memory: 512Mi\n`,
 	} {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if !regexp.MustCompile(limit).Match(text) {
 			t.Errorf("%s has no %s", file, limit)
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestNCCLFunctions compares the order of functions with what each release's own src/device/generate.py writes into
@@ -96,9 +98,7 @@ func TestNCCLRelease(t *testing.T) {
 		{elf.EM_AARCH64, "", 0},
 	} {
 		code, err := hex.DecodeString(c.code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if got := NCCLRelease(c.machine, code); got != c.want {
 			t.Errorf("%v, %s: %d, want %d", c.machine, c.code, got, c.want)
 		}

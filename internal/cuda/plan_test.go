@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestIdentify(t *testing.T) {
@@ -86,9 +88,7 @@ func TestPlan(t *testing.T) {
 		{"cuCtxSynchronize", 70}, // listed twice
 	}
 	got, err := Plan(Identity{Kind: Driver}, exports, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := []string{
 		"cuInit=[cuInit]@10",
 		"cuMemHostRegister_v2=[cuMemHostRegister cuMemHostRegister_v2]@20",
@@ -137,9 +137,7 @@ func TestPlanShadowed(t *testing.T) {
 		}},
 	} {
 		got, err := Plan(Identity{Runtime, 13}, exports, c.options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if diff := cmp.Diff(c.want, names(got)); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", c.options, diff)
 		}
@@ -162,14 +160,10 @@ func TestPlanOrder(t *testing.T) {
 		{"cuCtxGetFlags", 5},
 	}
 	first, err := Plan(Identity{Kind: Driver}, exports, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	slices.Reverse(exports)
 	second, err := Plan(Identity{Kind: Driver}, exports, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if diff := cmp.Diff(names(first), names(second)); diff != "" {
 		t.Errorf("order matters:\n%s", diff)
 	}
@@ -216,9 +210,7 @@ func TestCoreKeepsWhatWorksAndWaits(t *testing.T) {
 		{"cuMemFree_v2", 10},
 	}
 	s, err := Plan(Identity{Kind: Driver}, exports, Options{Core: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got []uint64
 	for _, p := range s.Points {
 		got = append(got, p.Addr)

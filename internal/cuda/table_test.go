@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -184,14 +186,10 @@ func TestTableGolden(t *testing.T) {
 	got := table()
 	golden := filepath.Join("testdata", "table.md")
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if got != string(want) {
 		t.Errorf("the table differs from %s; look at the difference, then run go test -update", golden)
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -35,14 +36,10 @@ func TestJournalThroughKills(t *testing.T) {
 		s.journal.add(begun, name+".isc")
 		put(t, s.dir, name+".isc", 1, 0)
 	}
-	if err := s.delete("deleted.isc"); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.delete("deleted.isc"))
 	s.journal.add(removed, "half-deleted.isc")
 	half := filepath.Join(s.dir, "half-deleted.isc")
-	if err := os.Rename(half, filepath.Join(s.dir, deleted+"half-deleted.isc")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Rename(half, filepath.Join(s.dir, deleted+"half-deleted.isc")))
 	s.journal.add(removed, "to-be-deleted.isc")
 	s.journal.add(uploaded, "uploaded.isc") // and its events stay
 	s.journal.add(uploaded, "to-be-deleted-when-uploaded.isc")
@@ -105,9 +102,7 @@ func TestJournalStaysSmall(t *testing.T) {
 	if err == nil {
 		_, err = f.WriteString("fai")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if got := again(t, s).journal.counted().Failed; got != maxEntries+10 {
 		t.Errorf("%d of %d losses are counted", got, maxEntries+10)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // newLiner writes a line for each event.
@@ -40,13 +41,9 @@ func newLiner(t *testing.T, s *shelf) *liner {
 func linesIn(t *testing.T, file []byte) int {
 	t.Helper()
 	zip, err := gzip.NewReader(bytes.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	text, err := io.ReadAll(zip)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return bytes.Count(text, []byte("\n"))
 }
 
@@ -59,9 +56,7 @@ func TestLines(t *testing.T) {
 	l.pass(t.Context())
 	path := s.lines(name)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if n := linesIn(t, text); n != 1000 {
 		t.Errorf("%d lines, want 1000", n)
 	}
@@ -73,9 +68,7 @@ func TestLines(t *testing.T) {
 	}
 	l.write = func(context.Context, string, io.Writer) error { return errors.New("asked again") }
 	l.pass(t.Context())
-	if err := s.delete(name); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.delete(name))
 	if left := names(t, s.dir); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
@@ -121,9 +114,7 @@ func TestLinesStopped(t *testing.T) {
 		t.Errorf("stopped in the middle: %v", got)
 	}
 	killed := filepath.Join(s.dir, partial+strings.TrimSuffix(name, archive.Extension)+linesExtension)
-	if err := os.WriteFile(killed, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(killed, []byte("half"), 0o600))
 	put(t, s.dir, deleted+"old.isc", 1, 0)
 	s.recover()
 	l.pass(t.Context())

@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -21,24 +22,16 @@ import (
 func put(t *testing.T, dir, name string, bytes int, age time.Duration) {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(path, "f"), make([]byte, bytes), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(path, 0o700))
+	must.NoError(t, os.WriteFile(filepath.Join(path, "f"), make([]byte, bytes), 0o600))
 	at := time.Now().Add(-age)
-	if err := os.Chtimes(path, at, at); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chtimes(path, at, at))
 }
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -49,9 +42,7 @@ func names(t *testing.T, dir string) []string {
 func open(t *testing.T, quota, reserve int64, maxAge time.Duration) *shelf {
 	t.Helper()
 	s, err := openShelf(filepath.Join(t.TempDir(), "deep", "dir"), quota, reserve, maxAge)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return s
 }
 
@@ -64,9 +55,7 @@ func TestQuota(t *testing.T) {
 	}
 	s.settle()
 	release := s.pin("1.isc")
-	if err := s.room(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.room())
 	if got, want := names(t, s.dir), []string{partial + "5.isc", "1.isc", "notes"}; !slices.Equal(got, want) {
 		t.Errorf("left: %v, want %v", got, want)
 	}
@@ -91,9 +80,7 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%s: %v %v, want only its owner to read it", path, info.Mode(), err)
 		}
 	}
-	if err := os.Chmod(s.dir, 0o770); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chmod(s.dir, 0o770))
 	if _, err := openShelf(s.dir, 1<<40, 0, 0); err == nil || clierror.HintOf(err) == "" {
 		t.Errorf("a directory that others may write to: %v", err)
 	}
@@ -102,13 +89,9 @@ func TestAccess(t *testing.T) {
 // One process writes recordings here at a time: another waits for it.
 func TestLock(t *testing.T) {
 	s := open(t, 1<<40, 0, 0)
-	if err := s.lock(0); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.lock(0))
 	other, err := openShelf(s.dir, 1<<40, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := other.lock(100 * time.Millisecond); err == nil || clierror.HintOf(err) == "" {
 		t.Errorf("a second one: %v", err)
 	}
@@ -124,9 +107,7 @@ func TestLock(t *testing.T) {
 func TestReserve(t *testing.T) {
 	var st unix.Statfs_t
 	s := open(t, 1<<60, 0, 0)
-	if err := unix.Statfs(s.dir, &st); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Statfs(s.dir, &st))
 	s.reserve = int64(st.Bavail)*st.Bsize + 1<<40
 	put(t, s.dir, "1.isc", 1, 0)
 	if err := s.room(); !errors.Is(err, errFull) || len(names(t, s.dir)) != 0 {
@@ -157,23 +138,15 @@ func TestWriter(t *testing.T) {
 		},
 	}
 	w, err := s.create("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	other, err := s.create("b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.append(rec); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, other.append(rec))
 	if path, err := other.finish(); path != "" || err != nil {
 		t.Errorf("a recording of nothing: %q %v", path, err)
 	}
 	rec.Events = []event.Event{{Kind: event.Call, TS: 1500, PID: 1, TID: 1}}
-	if err := w.append(rec); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, w.append(rec))
 	if found, err := Recordings(s.dir); len(found) != 0 || err != nil {
 		t.Errorf("before the end: %v %v", found, err)
 	}
@@ -195,21 +168,13 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	s, err := openShelf(dir, 1<<40, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	name := made(t, s, 1, 10)
 	w, err := s.create("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	rec, err := archive.Read(filepath.Join(dir, name), archive.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.append(rec); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, w.append(rec))
 	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("the disk is not full: %v", err)
 	}
@@ -239,19 +204,13 @@ func TestRecover(t *testing.T) {
 		Events: []event.Event{{Kind: event.Call, TS: 1500, PID: 1, TID: 1}},
 	}
 	w, err := s.create("a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.append(rec); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, w.append(rec))
 	if _, err := s.create("b"); err != nil {
 		t.Fatal(err)
 	}
 	next, err := openShelf(s.dir, 1<<40, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if n := next.recover(); n != 1 || !slices.Equal(names(t, s.dir), []string{"a.isc"}) {
 		t.Errorf("%d recovered, left %v", n, names(t, s.dir))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/s3test"
 )
 
@@ -49,14 +50,10 @@ func configOf(endpoint string) UploadConfig {
 func newTestUploader(t *testing.T, endpoint, dir string, log *zap.Logger) (*uploader, *api.Kept) {
 	t.Helper()
 	shelf, err := openShelf(dir, 1<<40, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	kept := &api.Kept{}
 	u, err := newUploader(configOf(endpoint), shelf, log, func(f func(*api.Kept)) { f(kept) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	u.low = time.Microsecond
 	u.lines = newLiner(t, shelf)
 	return u, kept
@@ -90,16 +87,10 @@ func made(t *testing.T, s *shelf, i, calls int) string {
 		})
 	}
 	w, err := s.create(fmt.Sprintf("2025112%dT000000.000Z-%d-python", i, 100+i))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.append(rec); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, w.append(rec))
 	path, err := w.finish()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return filepath.Base(path)
 }
 
@@ -190,14 +181,10 @@ func TestUploadOfLargeFiles(t *testing.T) {
 		_, err = core.PutObjectPart(t.Context(), s3test.Bucket, "large", id, 1, bytes.NewReader(data[:partSize]), partSize,
 			minio.PutObjectPartOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	u.unsure = true // as after a start
 	o, err := u.put(t.Context(), "large", bytesFile(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for left := range s.Client.ListIncompleteUploads(t.Context(), s3test.Bucket, "", true) {
 		t.Errorf("the parts of upload %s of %s stay in the store: %v", left.UploadID, left.Key, left.Err)
 	}
@@ -272,9 +259,7 @@ func TestUploadKilled(t *testing.T) {
 		}
 		cmd := exec.Command(os.Args[0], "-test.run=^TestUploadKilled$")
 		cmd.Env = append(os.Environ(), "FLEET_TEST_UPLOAD="+dir, "FLEET_TEST_ENDPOINT="+s.URL())
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, cmd.Start())
 		before := s.Puts.Load()
 		wait := 1 + rand.Int64N(3)
 		for s.Puts.Load() < before+wait {
@@ -308,18 +293,14 @@ func locked(t *testing.T, dir string) *shelf {
 	if err == nil {
 		err = s.lock(time.Minute)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = s.held.Close() })
 	return s
 }
 
 func uploadForever(t *testing.T, dir string) {
 	u, _ := newTestUploader(t, os.Getenv("FLEET_TEST_ENDPOINT"), dir, zap.NewNop())
-	if err := u.shelf.lock(time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, u.shelf.lock(time.Minute))
 	u.shelf.journal.add(started, "")
 	u.shelf.recover()
 	u.look = time.Millisecond

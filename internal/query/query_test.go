@@ -21,6 +21,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const testMemory = 512 << 20
@@ -29,9 +30,7 @@ const testMemory = 512 << 20
 func duckdb(t *testing.T) {
 	t.Helper()
 	tools, err := filepath.Abs("../../bin/tools")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Setenv("PATH", os.Getenv("PATH")+":"+tools)
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skip("needs duckdb: scripts/tools.sh pytools installs it")
@@ -70,18 +69,12 @@ func scene(t *testing.T) (dir string, recs map[string]*recording.Recording) {
 			},
 		}
 		recs[name] = rec
-		if err := archive.Write(filepath.Join(dir, name+archive.Extension), rec, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, archive.Write(filepath.Join(dir, name+archive.Extension), rec, nil))
 	}
 	// One of them is packed.
 	folder := filepath.Join(dir, "three"+archive.Extension)
-	if err := archive.Pack(folder, filepath.Join(dir, "three"+archive.Packed), false); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(folder); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, archive.Pack(folder, filepath.Join(dir, "three"+archive.Packed), false))
+	must.NoError(t, os.RemoveAll(folder))
 	return dir, recs
 }
 
@@ -184,14 +177,10 @@ func TestViewsHaveTheirColumns(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "a.isc")
 	rec := exporttest.Decode(1)
 	rec.Events, rec.Meta.GPU = rec.Events[:1], nil
-	if err := archive.Write(empty, rec, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, archive.Write(empty, rec, nil))
 	dir, _ := scene(t)
 	page, err := os.ReadFile("../../docs/recordings.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, v := range Views() {
 		for _, place := range []string{empty, dir} {
 			var got []string
@@ -222,9 +211,7 @@ func TestJSON(t *testing.T) {
 		JSON:      true,
 		MaxMemory: testMemory,
 	}
-	if err := Run(t.Context(), q, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Run(t.Context(), q, &out))
 	var rows []struct {
 		N int
 		S string
@@ -241,9 +228,7 @@ func TestQueriesStayInside(t *testing.T) {
 	duckdb(t)
 	dir, _ := scene(t)
 	outside := filepath.Join(t.TempDir(), "outside.csv")
-	if err := os.WriteFile(outside, []byte("a\n1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(outside, []byte("a\n1\n"), 0o600))
 	written := filepath.Join(t.TempDir(), "written")
 	for _, sql := range []string{
 		"SELECT * FROM " + text(outside), "SELECT * FROM read_csv(" + text(outside) + ")",
@@ -307,12 +292,8 @@ func TestHostileFolders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "a.isc")
-			if err := archive.Write(folder, exporttest.Decode(5), nil); err != nil {
-				t.Fatal(err)
-			}
-			if err := harm(folder); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, archive.Write(folder, exporttest.Decode(5), nil))
+			must.NoError(t, harm(folder))
 			var out bytes.Buffer
 			err := Run(
 				t.Context(),
@@ -333,9 +314,7 @@ func TestHostileFolders(t *testing.T) {
 // rename moves a file away and returns its name.
 func rename(t *testing.T, name string) string {
 	t.Helper()
-	if err := os.Rename(name, filepath.Join(t.TempDir(), "away")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Rename(name, filepath.Join(t.TempDir(), "away")))
 	return name
 }
 

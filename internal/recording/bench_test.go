@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const benchEvents = 1_500_000
@@ -55,9 +56,7 @@ func BenchmarkPack(b *testing.B) {
 // threadCPU returns the CPU time of this thread, in ns: beside other work the clock tells more than packing took.
 func threadCPU(b *testing.B) int64 {
 	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t))
 	return t.Nano()
 }
 
@@ -85,9 +84,7 @@ func BenchmarkMinute(b *testing.B) {
 	for _, m := range mixes(b) {
 		b.Run(m.name, func(b *testing.B) {
 			r, err := NewRecorder(73_000_000, time.Minute)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, err)
 			const all, rate = 60 * 150_000, 150_000
 			batch := make([]event.Event, 256)
 			for i := 0; i < all; i += len(batch) {
@@ -103,9 +100,7 @@ func BenchmarkMinute(b *testing.B) {
 			defer runtime.UnlockOSThread()
 			began, rounds := threadCPU(b), 0
 			for b.Loop() {
-				if err := WriteStream(io.Discard, Meta{Schema: SchemaVersion}, s.Events(nil)); err != nil {
-					b.Fatal(err)
-				}
+				must.NoError(b, WriteStream(io.Discard, Meta{Schema: SchemaVersion}, s.Events(nil)))
 				rounds++
 			}
 			b.ReportMetric(float64(threadCPU(b)-began)/1e9/float64(rounds), "cpu-s")
@@ -119,9 +114,7 @@ func BenchmarkMinute(b *testing.B) {
 // full returns a recorder of 100 MB that has wrapped, so that its memory is all in use.
 func full(b *testing.B) *Recorder {
 	r, err := NewRecorder(100_000_000, time.Hour)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	batch := make([]event.Event, 512)
 	for i := range 2 * benchEvents / len(batch) {
 		for j := range batch {
@@ -153,9 +146,7 @@ func BenchmarkGrow(b *testing.B) {
 	batch := make([]event.Event, 512)
 	for b.Loop() {
 		r, err := NewRecorder(100_000_000, time.Hour)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		for range benchEvents / 2 / len(batch) {
 			r.Append(batch...)
 		}
@@ -199,9 +190,7 @@ func BenchmarkWriteStream(b *testing.B) {
 	defer s.Release()
 	b.SetBytes(int64(r.Stats().Events) * event.Size)
 	for b.Loop() {
-		if err := WriteStream(io.Discard, Meta{Schema: SchemaVersion}, s.Events(nil)); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, WriteStream(io.Discard, Meta{Schema: SchemaVersion}, s.Events(nil)))
 	}
 }
 
@@ -209,9 +198,7 @@ func BenchmarkWriteStream(b *testing.B) {
 func BenchmarkReadStream(b *testing.B) {
 	var stream bytes.Buffer
 	meta := Meta{Schema: SchemaVersion, To: math.MaxInt64}
-	if err := WriteStream(&stream, meta, slices.Values([][]event.Event{jumble(benchEvents, 2, 1)})); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, WriteStream(&stream, meta, slices.Values([][]event.Event{jumble(benchEvents, 2, 1)})))
 	b.SetBytes(int64(stream.Len()))
 	for b.Loop() {
 		if _, err := ReadStream(bytes.NewReader(stream.Bytes()), DefaultLimits()); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -66,9 +67,7 @@ func checkStream(t *testing.T, stream []byte) {
 		}
 	}
 	again, err := read(write(t, rec))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if diff := cmp.Diff(rec.Events, again.Events); diff != "" {
 		t.Fatal(diff)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -17,9 +18,7 @@ import (
 func TestMetaCarriesTheGPU(t *testing.T) {
 	meta := recordtest.New().Recording().Meta
 	plain, err := json.Marshal(meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if bytes.Contains(plain, []byte(`"gpu"`)) {
 		t.Error("a recording without GPU speaks of it")
 	}
@@ -48,13 +47,9 @@ func TestMetaCarriesTheGPU(t *testing.T) {
 		Ranges:  []string{"prefill"},
 	}
 	raw, err := json.Marshal(meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got recording.Meta
-	if err := json.Unmarshal(raw, &got); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(raw, &got))
 	if diff := cmp.Diff(meta, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

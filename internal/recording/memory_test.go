@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // largePage is what the kernel may take at once where it is set up to (transparent_hugepage/enabled).
@@ -20,9 +21,7 @@ const largePage = 2 << 20
 func TestMemoryIsGivenBack(t *testing.T) {
 	const budget = 40_000_000
 	r, err := NewRecorder(budget, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if n := resident(t, r); n != 0 {
 		t.Errorf("%d bytes are taken of an empty recorder", n)
 	}

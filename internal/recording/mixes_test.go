@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // mix is a stretch of the events of a program on the simulated CUDA, as they came out of the rings.
@@ -28,20 +29,14 @@ func mixes(tb testing.TB) []mix {
 		tb.Fatalf("no mixes of events: %v", err)
 	}
 	unpack, err := zstd.NewReader(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	defer unpack.Close()
 	var all []mix
 	for _, file := range files {
 		packed, err := os.ReadFile(file)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.NoError(tb, err)
 		raw, err := unpack.DecodeAll(packed, nil)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.NoError(tb, err)
 		events := make([]event.Event, len(raw)/event.Size)
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(&events[0])), len(raw)), raw)
 		if !littleEndian() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // tiny is a recorder of 16 segments of 512 bytes, 12 of them live.
@@ -284,9 +285,7 @@ func TestNewRecorderRefuses(t *testing.T) {
 	}
 	for _, budget := range []int64{MinBudget, 12_345_678, 100_000_000} {
 		r, err := NewRecorder(budget, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if use := int64(r.maxSegments * r.perSegment); use > budget || use < budget*9/10 {
 			t.Errorf("a budget of %d makes use of %d", budget, use)
 		}
@@ -298,9 +297,7 @@ func TestMemoryStaysWithinBudget(t *testing.T) {
 	const budget = 4_000_000
 	before := heap()
 	r, err := NewRecorder(budget, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	batch := make([]event.Event, 512)
 	random := rand.NewPCG(1, 2)
 	var held *Snapshot
@@ -342,9 +339,7 @@ func heap() uint64 {
 // one gapless stretch, and stays so until its release. The race detector looks on.
 func TestConcurrentSnapshots(t *testing.T) {
 	r, err := NewRecorder(MinBudget, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 3 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 var honest, hostile = Owner{UID: 1000, Target: 10}, Owner{UID: 65534, Target: 20}
@@ -16,9 +17,7 @@ var honest, hostile = Owner{UID: 1000, Target: 10}, Owner{UID: 65534, Target: 20
 func TestHostileTargetKeepsHistoryOfOthers(t *testing.T) {
 	const keep, minute = 5 * time.Second, 12
 	r, err := NewRecorder(73_000_000/minute, keep)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r.Assign(10, 1, honest)
 	r.Assign(20, 1, hostile)
 	m := mixes(t)[0]
@@ -162,9 +161,7 @@ func TestOwnersAreBounded(t *testing.T) {
 func TestEndedTargetsLeaveNothing(t *testing.T) {
 	const keep = 10 // targets whose events are held: one comes each second
 	r, err := newRecorder(MinBudget, keep*time.Second, 8<<10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	now, next := uint64(second), uint32(1)
 	target := func() {
 		pid := next

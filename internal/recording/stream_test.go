@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -26,9 +27,7 @@ func runsOf(runs ...[]event.Event) iter.Seq[[]event.Event] { return slices.Value
 func write(t testing.TB, rec *recording.Recording) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := recording.WriteStream(&b, rec.Meta, runsOf(rec.Events)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, recording.WriteStream(&b, rec.Meta, runsOf(rec.Events)))
 	return b.Bytes()
 }
 
@@ -62,9 +61,7 @@ func sample() *recording.Recording {
 func TestStreamRoundTrip(t *testing.T) {
 	want := sample()
 	got, err := read(write(t, want))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-sent +received\n%s", diff)
 	}
@@ -96,13 +93,9 @@ func TestStreamManyRuns(t *testing.T) {
 		runs, all = append(runs, run), append(all, run...)
 	}
 	var b bytes.Buffer
-	if err := recording.WriteStream(&b, recordtest.New().Meta, runsOf(runs...)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, recording.WriteStream(&b, recordtest.New().Meta, runsOf(runs...)))
 	got, err := read(b.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	slices.SortStableFunc(all, func(a, b event.Event) int { return int(a.TS) - int(b.TS) })
 	if !slices.Equal(got.Events, all) {
 		t.Errorf("%d events arrived of %d, or in another order", len(got.Events), len(all))
@@ -118,9 +111,7 @@ func TestStreamLeavesOutWhatIsOutsideOfTheWindow(t *testing.T) {
 	b.Timed(1, f, 2000, 50, 0) // begins just in it
 	b.Call(1, f, 2001)
 	got, err := read(write(t, b.Recording()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var ts []uint64
 	for _, e := range got.Events {
 		ts = append(ts, e.TS)
@@ -216,9 +207,7 @@ func TestHostileStreams(t *testing.T) {
 // TestUnknownFramesAreSkipped: an older reader reads what a newer writer of the same schema adds.
 func TestUnknownFramesAreSkipped(t *testing.T) {
 	var b bytes.Buffer
-	if err := recording.WriteStream(&b, sample().Meta, runsOf(sample().Events)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, recording.WriteStream(&b, sample().Meta, runsOf(sample().Events)))
 	// An empty frame leaves the checksum as it is.
 	stream := slices.Insert(b.Bytes(), 12+8+metaLength(b.Bytes()), frame(nil, 77, 0)...)
 	got, err := read(stream)

@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/report/document"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // announced is the diagnosis of the report that the first users were shown: an iteration of 87.4 ms, of which
@@ -111,9 +112,7 @@ func TestAnswerGolden(t *testing.T) {
 	m := announcedModel()
 	golden(t, "answer.txt", text(t, m, TextOptions{Style: document.Style{Width: 80}}))
 	var md bytes.Buffer
-	if err := Markdown(&md, m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Markdown(&md, m))
 	golden(t, "answer.md", md.Bytes())
 }
 
@@ -262,9 +261,7 @@ func TestProgramUpToItsEnd(t *testing.T) {
 func TestLatencyNamesAmounts(t *testing.T) {
 	it := &diagnose.Iteration{Source: `ranges named "step"`, Count: 30}
 	const amounts = `{"amounts":[{"name":"batch","mean":8,"per_second":80},{"name":"tokens","mean":6.25,"per_second":62.5}]}`
-	if err := json.Unmarshal([]byte(amounts), it); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(amounts), it))
 	m := &Model{}
 	m.Diagnosis.Iterations = it
 	want := `ranges named "step"; batch 8 each on average, 80.0/s; tokens 6.2 each on average, 62.5/s`

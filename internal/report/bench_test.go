@@ -8,6 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // full is as much as the default budget of a recorder holds: 1.5 million events
@@ -56,9 +57,7 @@ func BenchmarkFullRecording(b *testing.B) {
 	})
 	b.Run("report", func(b *testing.B) {
 		for range b.N {
-			if err := Text(io.Discard, New(rec), TextOptions{}); err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, Text(io.Discard, New(rec), TextOptions{}))
 		}
 		perEvent(b)
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
@@ -90,9 +91,7 @@ func BenchmarkUsualReport(b *testing.B) {
 	b.Run("whole", func(b *testing.B) {
 		before := cpuTime(b)
 		for range b.N {
-			if err := Text(io.Discard, New(rec), TextOptions{}); err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, Text(io.Discard, New(rec), TextOptions{}))
 		}
 		b.ReportMetric(
 			float64(cpuTime(b)-before)/float64(b.N),
@@ -106,8 +105,6 @@ func BenchmarkUsualReport(b *testing.B) {
 func cpuTime(b *testing.B) int64 {
 	b.Helper()
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return u.Utime.Nano() + u.Stime.Nano()
 }

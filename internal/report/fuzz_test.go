@@ -10,6 +10,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // FuzzReport: whatever a recording holds and names are, the page has the two scripts and the block of data that are
@@ -21,9 +22,7 @@ func FuzzReport(f *testing.F) {
 	fuzzing.Run(f, func(t *testing.T, raw []byte, name string) {
 		m := New(exporttest.Hostile(raw, name))
 		var page, md, text bytes.Buffer
-		if err := HTML(&page, m); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, HTML(&page, m))
 		for tag, want := range map[string]int{"<script": 2, "</script": 2, "</title": 1, "</html": 1} {
 			if n := strings.Count(strings.ToLower(page.String()), tag); n != want {
 				t.Errorf("the page has %d times %s, want %d", n, tag, want)
@@ -32,23 +31,17 @@ func FuzzReport(f *testing.F) {
 		if n := strings.Count(page.String(), "<!--"); n != 0 || !utf8.Valid(page.Bytes()) {
 			t.Errorf("the page has %d comments, or is no UTF-8", n)
 		}
-		if err := Markdown(&md, m); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, Markdown(&md, m))
 		if !utf8.Valid(md.Bytes()) || strings.Contains(outsideCode(md.String()), "<") {
 			t.Errorf("the Markdown has HTML in it:\n%s", outsideCode(md.String()))
 		}
-		if err := Text(&text, m, TextOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, Text(&text, m, TextOptions{}))
 		for _, r := range md.String() + text.String() {
 			if r != '\n' && !unicode.IsPrint(r) {
 				t.Fatalf("a report holds %U", r)
 			}
 		}
-		if err := JSON(io.Discard, m); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, JSON(io.Discard, m))
 	})
 }
 

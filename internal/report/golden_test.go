@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -24,9 +25,7 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(path, got, 0o644))
 		return
 	}
 	want, err := os.ReadFile(path)
@@ -43,9 +42,7 @@ func golden(t *testing.T, name string, got []byte) {
 func goldenJSON(t *testing.T, name string, got []byte) {
 	t.Helper()
 	var short, again bytes.Buffer
-	if err := json.Compact(&short, got); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Compact(&short, got))
 	if err := json.Indent(&again, short.Bytes(), "", "  "); err != nil || again.String()+"\n" != string(got) {
 		t.Errorf("%s is not indented by 2 spaces: %v", name, err)
 	}
@@ -65,9 +62,7 @@ type folded struct {
 func readFolded(t *testing.T, d *json.Decoder) folded {
 	t.Helper()
 	token, err := d.Token()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	open, nested := token.(json.Delim)
 	if !nested {
 		if s, ok := token.(string); ok {
@@ -80,9 +75,7 @@ func readFolded(t *testing.T, d *json.Decoder) folded {
 		key := ""
 		if open == '{' {
 			name, err := d.Token()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			key = quoted(t, name) + ": "
 		}
 		part := readFolded(t, d)
@@ -90,9 +83,7 @@ func readFolded(t *testing.T, d *json.Decoder) folded {
 		f.parts = append(f.parts, part)
 	}
 	end, err := d.Token()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	f.shut = fmt.Sprint(end)
 	return f
 }
@@ -102,9 +93,7 @@ func quoted(t *testing.T, v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, e.Encode(v))
 	return strings.TrimSuffix(b.String(), "\n")
 }
 

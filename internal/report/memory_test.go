@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/memory"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report/document"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestMemoryOfTheDriver: the JSON form says what the driver's own calls allocated, also where no framework is known.
@@ -19,9 +20,7 @@ func TestMemoryOfTheDriver(t *testing.T) {
 		t.Fatalf("the recording has no calls that allocate, or a framework's: %+v", m.Summary.Memory)
 	}
 	var out bytes.Buffer
-	if err := MemoryJSON(&out, m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, MemoryJSON(&out, m))
 	var got struct {
 		Memory *memory.Summary
 		Driver struct {
@@ -31,9 +30,7 @@ func TestMemoryOfTheDriver(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	want := m.Summary.Memory.Kinds[0]
 	if got.Memory != nil || len(got.Driver.Kinds) != len(m.Summary.Memory.Kinds) ||
 		got.Driver.Kinds[0].Count != want.Count || got.Driver.Kinds[0].Kept != want.Kept {
@@ -55,9 +52,7 @@ func TestHeldByDriver(t *testing.T) {
 		"report": func(w io.Writer) error { return Text(w, m, TextOptions{}) },
 	} {
 		var text bytes.Buffer
-		if err := d(&text); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, d(&text))
 		if got := text.String(); !strings.Contains(got, "Process 17 holds 5.00 GB of GPU 3 by the driver's count.") ||
 			strings.Contains(got, "Process 18 holds") || strings.Contains(got, "9.00 GB of GPU") {
 			t.Errorf("%s:\n%s", name, got)
@@ -78,9 +73,7 @@ func TestFragmentation(t *testing.T) {
 			Exhausted: []memory.Exhausted{{Name: "hog", Asked: c.asked, Allocated: 300 * mib, Reserved: 400 * mib}},
 		}}}
 		var text bytes.Buffer
-		if err := document.Text(&text, MemoryDocument(m), document.Style{}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, document.Text(&text, MemoryDocument(m), document.Style{}))
 		got := strings.Join(strings.Fields(text.String()), " ")
 		if !strings.Contains(got, "hog asked for") ||
 			strings.Contains(got, "The segments had 105 MB free, but in no piece") != c.want {
@@ -103,17 +96,13 @@ func TestNothingOfAllocators(t *testing.T) {
 		nothing, table bool
 	}{{calls, false, true}, {none, true, false}, {exact, false, false}} {
 		var text bytes.Buffer
-		if err := document.Text(&text, MemoryDocument(c.m), document.Style{}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, document.Text(&text, MemoryDocument(c.m), document.Style{}))
 		if got := text.String(); strings.Contains(got, nothing) != c.nothing || strings.Contains(got, table) != c.table {
 			t.Errorf("%+v:\n%s", c.m.Memory, got)
 		}
 	}
 	var text bytes.Buffer
-	if err := Text(&text, exact, TextOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&text, exact, TextOptions{}))
 	if !strings.Contains(text.String(), "Pinned host memory of the CUDA driver's calls, process 0") {
 		t.Errorf("pinned memory is shown as GPU memory:\n%s", text.String())
 	}

@@ -4,15 +4,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestReadmeShowsARealReport holds the example in the README against the first screen of a report.
 func TestReadmeShowsARealReport(t *testing.T) {
 	const file, begin, end = "../../README.md", "-update -->\n", "<!-- /report -->"
 	readme, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	before, rest, ok1 := strings.Cut(string(readme), begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
@@ -25,9 +25,7 @@ func TestReadmeShowsARealReport(t *testing.T) {
 	}
 	want += "\n" + end + after
 	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(file, []byte(want), 0o644))
 		return
 	}
 	if want != string(readme) {

@@ -19,14 +19,13 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/summary"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report/document"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func text(t *testing.T, m *Model, o TextOptions) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Text(&out, m, o); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&out, m, o))
 	return out.Bytes()
 }
 
@@ -39,17 +38,13 @@ func TestGolden(t *testing.T) {
 		t.Run(sc.name, func(t *testing.T) {
 			m := New(sc.rec)
 			var md, js bytes.Buffer
-			if err := JSON(&js, m); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, JSON(&js, m))
 			goldenJSON(t, sc.name+".json", js.Bytes())
 			if !slices.Contains(worded, sc.name) {
 				return
 			}
 			golden(t, sc.name+".txt", text(t, m, TextOptions{Rows: sc.rows}))
-			if err := Markdown(&md, m); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, Markdown(&md, m))
 			golden(t, sc.name+".md", md.Bytes())
 		})
 	}
@@ -148,9 +143,7 @@ func TestNothingOfTheTargetIsExecuted(t *testing.T) {
 		}
 	}
 	var md bytes.Buffer
-	if err := Markdown(&md, m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Markdown(&md, m))
 	for _, bad := range []string{"<script", "\n# Heading", "[x](", "\x1b", "*bold*\n"} {
 		if strings.Contains(md.String(), bad) {
 			t.Errorf("the Markdown holds %q", bad)
@@ -183,9 +176,7 @@ func TestJSONComesBack(t *testing.T) {
 func TestJSONHasNoNull(t *testing.T) {
 	for _, sc := range scenarios() {
 		var out bytes.Buffer
-		if err := JSON(&out, New(sc.rec)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, JSON(&out, New(sc.rec)))
 		if regexp.MustCompile(`(?m)[:\[] *null,?$|^ *null,?$`).
 			MatchString(strings.ReplaceAll(out.String(), `"iterations": null`, "")) {
 			t.Errorf("%s: a null in the JSON", sc.name)
@@ -265,9 +256,7 @@ func TestSourceThatWasOff(t *testing.T) {
 		Shares: []recording.LevelShare{{Level: "on", Share: 0.25}, {Level: recording.LevelOff, Share: 0.75}},
 	}}}
 	var out bytes.Buffer
-	if err := Text(&out, New(rec), TextOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&out, New(rec), TextOptions{}))
 	text := strings.Join(strings.Fields(out.String()), " ")
 	for _, want := range []string{
 		"A source was off for a part of the time, to keep watching within its budget (1; requests). 75.0% of the time",

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // The published schema is made from the types of the model and the comments that stand beside their
@@ -139,9 +140,7 @@ func (w *schemaWriter) read(pkg string) map[string]string {
 	}
 	for _, name := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), "../"+pkg+"/"+name, nil, parser.ParseComments)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must.NoError(w.t, err)
 		ast.Inspect(f, func(n ast.Node) bool {
 			if d, ok := n.(*ast.GenDecl); ok && d.Tok == token.TYPE {
 				typeComments(d, out)
@@ -184,13 +183,9 @@ func TestSchemaIsPublished(t *testing.T) {
 	e := json.NewEncoder(&got)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(reportSchema(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, e.Encode(reportSchema(t)))
 	if *update {
-		if err := os.WriteFile(schemaFile, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(schemaFile, got.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(schemaFile)
 	if err != nil {
@@ -208,9 +203,7 @@ func TestSchemaIsPublished(t *testing.T) {
 // TestReportsFollowTheSchema holds every report that the tests know against the published file.
 func TestReportsFollowTheSchema(t *testing.T) {
 	file, err := os.ReadFile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	v := validator{root: decoded(t, file).(jsonObject)}
 	for _, sc := range scenarios() {
 		m := New(sc.rec)
@@ -225,9 +218,7 @@ func TestReportsFollowTheSchema(t *testing.T) {
 func asJSON(t *testing.T, m *Model) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := JSON(&out, m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, JSON(&out, m))
 	return out.Bytes()
 }
 
@@ -237,18 +228,14 @@ func decoded(t *testing.T, text []byte) any {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.Decode(&v))
 	return v
 }
 
 // TestTheValidatorFindsFaults keeps the judge honest.
 func TestTheValidatorFindsFaults(t *testing.T) {
 	file, err := os.ReadFile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	good := string(asJSON(t, announcedModel()))
 	for _, change := range [][2]string{
 		{`"verdict": "cpu-bound"`, `"verdict": "slow"`},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestErrorsOfGPUs: a report names the errors that the driver reported, and of which GPU, also where no sensor answers.
@@ -17,9 +18,7 @@ func TestErrorsOfGPUs(t *testing.T) {
 		{TS: from + 3_000_000, GPU: -1, Bus: "0000:66:00", Code: 79, Text: "GPU has fallen off the bus."},
 	}}
 	var text bytes.Buffer
-	if err := Text(&text, New(rec), TextOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&text, New(rec), TextOptions{}))
 	got := strings.Join(strings.Fields(text.String()), " ")
 	for _, want := range []string{
 		"The driver reported Xid 31 (a kernel used an address that is not mapped) of GPU 1 in the work of process 17, 2.00 ms",
@@ -41,9 +40,7 @@ func TestTrafficOfLinks(t *testing.T) {
 		})
 	}
 	var text bytes.Buffer
-	if err := Text(&text, New(rec), TextOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&text, New(rec), TextOptions{}))
 	got := strings.Join(strings.Fields(text.String()), " ")
 	if want := "1 PCIe 13.3 GB/s 14.3 GB/s 40 MB/s 40 MB/s"; !strings.Contains(got, want) {
 		t.Errorf("%q is missing in:\n%s", want, text.String())
@@ -61,9 +58,7 @@ func TestDividedGPU(t *testing.T) {
 		{GPUUUID: "GPU-1", Index: 2, UUID: "MIG-1", Profile: "1g.5gb", MemoryUsed: 3e9, MemoryTotal: 5e9},
 	}}
 	var text bytes.Buffer
-	if err := Text(&text, New(rec), TextOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&text, New(rec), TextOptions{}))
 	got := strings.Join(strings.Fields(text.String()), " ")
 	for _, want := range []string{
 		"GPU 0 is divided (MIG): power", "Part 2 (1g.5gb) holds 3.00 GB of 5.00 GB.",

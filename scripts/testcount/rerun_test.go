@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // flaky is a test that fails where its folder has no file named after it, and makes that file; always fails always.
@@ -49,9 +51,7 @@ func TestRerun(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range map[string]string{"go.mod": "module flaky\n\ngo 1.24\n", "flaky_test.go": flaky} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 			}
 			t.Chdir(dir)
 			if c.env != "" {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const stream = `{"Action":"start","Package":"p"}
@@ -98,9 +100,7 @@ func TestCrashIsShown(t *testing.T) {
 `
 		var out strings.Builder
 		tally := newTally(&out, "")
-		if err := tally.read(strings.NewReader(in)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tally.read(strings.NewReader(in)))
 		if !strings.Contains(out.String(), "panic: index out of range") {
 			t.Errorf("it shows %q", out.String())
 		}
@@ -109,9 +109,7 @@ func TestCrashIsShown(t *testing.T) {
 
 func TestSkipReasonIsShown(t *testing.T) {
 	var out strings.Builder
-	if err := run([]string{"printf", "%s", stream}, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, run([]string{"printf", "%s", stream}, &out))
 	if want := "p.TestA/two: needs root: attaches probes"; !strings.Contains(out.String(), want) {
 		t.Errorf("output lacks %q:\n%s", want, out.String())
 	}
@@ -120,9 +118,7 @@ func TestSkipReasonIsShown(t *testing.T) {
 func TestSteps(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "steps")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	var out strings.Builder
 	write("pass vet\nskip generate: clang 18 is here\nfail lint\n")

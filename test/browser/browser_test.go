@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
@@ -61,14 +62,10 @@ func write(t *testing.T, path string, rec *recording.Recording) {
 	t.Helper()
 	var out bytes.Buffer
 	began := time.Now()
-	if err := report.HTML(&out, report.New(rec)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, report.HTML(&out, report.New(rec)))
 	t.Logf("%-14s %8d events, %7d bytes, made in %v",
 		filepath.Base(path), len(rec.Events), out.Len(), time.Since(began).Round(time.Millisecond))
-	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path, out.Bytes(), 0o600))
 }
 
 // browser finds node and Chromium, and skips the test where something is missing.

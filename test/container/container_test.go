@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -53,14 +54,10 @@ func start(t *testing.T) *runtime {
 		r.socket,
 	))
 	log, err := os.Create(filepath.Join(r.dir, "containerd.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cmd := exec.Command("containerd", "--config", filepath.Join(r.dir, "config.toml"))
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -85,9 +82,7 @@ func (r *runtime) ctr(args ...string) (string, error) {
 func (r *runtime) write(name, text string) string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	must.NoError(r.t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -96,9 +91,7 @@ func (r *runtime) folder(name string, folders ...string) string {
 	r.t.Helper()
 	root := filepath.Join(r.dir, "images", name)
 	for _, f := range append(folders, "proc", "dev", "sys", "tmp") {
-		if err := os.MkdirAll(filepath.Join(root, f), 0o755); err != nil {
-			r.t.Fatal(err)
-		}
+		must.NoError(r.t, os.MkdirAll(filepath.Join(root, f), 0o755))
 	}
 	return root
 }
@@ -106,13 +99,9 @@ func (r *runtime) folder(name string, folders ...string) string {
 func (r *runtime) copy(from, root, to string) {
 	r.t.Helper()
 	data, err := os.ReadFile(from)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.NoError(r.t, err)
 	path := filepath.Join(root, to)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		r.t.Fatal(err)
-	}
+	must.NoError(r.t, os.MkdirAll(filepath.Dir(path), 0o755))
 	if err := os.WriteFile(path, data, 0o755); err != nil { //nolint:gosec // programs and libraries of an image
 		r.t.Fatal(err)
 	}
@@ -153,9 +142,7 @@ func (r *runtime) template(root string, args ...string) spec {
 		r.t.Fatalf("ctr containers rm: %v\n%s", err, out)
 	}
 	var info struct{ Spec spec }
-	if err := json.Unmarshal([]byte(out), &info); err != nil {
-		r.t.Fatal(err)
-	}
+	must.NoError(r.t, json.Unmarshal([]byte(out), &info))
 	return info.Spec
 }
 
@@ -163,19 +150,13 @@ func (r *runtime) template(root string, args ...string) spec {
 func (r *runtime) run(id, root string, s spec) int {
 	r.t.Helper()
 	text, err := json.Marshal(s)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.NoError(r.t, err)
 	cmd := exec.Command("ctr", "--address", r.socket, "run", "--rm", "--rootfs", "--config",
 		r.write(id+".json", string(text)), id)
 	log, err := os.Create(filepath.Join(r.dir, id+".log"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.NoError(r.t, err)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	must.NoError(r.t, cmd.Start())
 	done := make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
@@ -264,9 +245,7 @@ func (r *runtime) daemon(root string, flags ...string) int {
 func grants(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/kubernetes/daemonset.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var out []string
 	for _, m := range regexp.MustCompile(`(?m)^ +- ([A-Z_]+) +#`).FindAllStringSubmatch(string(text), -1) {
 		out = append(out, "CAP_"+m[1])

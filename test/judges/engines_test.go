@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/capture/request/engine"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // told is what was read of an engine's messages.
@@ -53,9 +54,7 @@ func checkEngine(t *testing.T, python, script, wheel, form string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var s told
 	c := engine.New(&s)
 	c.Sent(7, b, len(b))

@@ -24,6 +24,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/s3test"
 )
 
@@ -76,9 +77,7 @@ func fleetOf(t *testing.T, address string) map[int64][2]int64 {
 	dirs := make([]string, nodes)
 	for i := range dirs {
 		dirs[i] = filepath.Join(t.TempDir(), fmt.Sprint("node-", i))
-		if err := os.Mkdir(dirs[i], 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Mkdir(dirs[i], 0o700))
 	}
 	for i := range fleetRecordings {
 		rec := exporttest.Decode(5 + i%7)
@@ -92,9 +91,7 @@ func fleetOf(t *testing.T, address string) map[int64][2]int64 {
 		}
 		at := time.Unix(0, rec.Meta.WallFrom).UTC()
 		name := fmt.Sprintf("%s-%d-python", at.Format("20060102T150405.000Z"), 1000+i)
-		if err := archive.Write(filepath.Join(dirs[i%nodes], name+archive.Extension), rec, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, archive.Write(filepath.Join(dirs[i%nodes], name+archive.Extension), rec, nil))
 	}
 	for i, dir := range dirs {
 		keep(t, dir, fmt.Sprint("node-", i), address)
@@ -107,14 +104,10 @@ func keep(t *testing.T, dir, node, address string) {
 	t.Helper()
 	// The daemon, which is asked nothing here.
 	short, err := os.MkdirTemp("", "fleet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer os.RemoveAll(short)
 	daemon, err := net.Listen("unix", filepath.Join(short, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer daemon.Close()
 	config := fleet.Config{
 		Socket: filepath.Join(short, "s"), Dir: dir, Quota: 1 << 40,
@@ -124,20 +117,14 @@ func keep(t *testing.T, dir, node, address string) {
 		},
 	}
 	order, err := json.Marshal(map[string]any{"config": config})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	// A process of its own: it makes itself nice, which would hold for the engines too.
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fleetWorkerEnv+"=1")
 	cmd.Stderr = os.Stderr
 	feed, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, cmd.Start())
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	if _, err := feed.Write(append(order, '\n')); err != nil {
@@ -157,9 +144,7 @@ func keep(t *testing.T, dir, node, address string) {
 		}
 	}
 	_ = feed.Close()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, <-done)
 }
 
 const fleetWorkerEnv = "JUDGES_TEST_FLEET_WORKER"
@@ -213,9 +198,7 @@ func TestFleetEngines(t *testing.T) {
 		t.Skipf("%s is not set: name a Python that has chdb and pyspark", pythonEnv)
 	}
 	tools, err := filepath.Abs("../../bin/tools")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Setenv("PATH", os.Getenv("PATH")+":"+tools)
 	if _, err := exec.LookPath("duckdb"); err != nil {
 		t.Skip("needs duckdb: scripts/tools.sh pytools installs it")
@@ -265,13 +248,9 @@ func TestFleetEngines(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			config["engine"] = engine
 			text, err := json.Marshal(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			file := filepath.Join(t.TempDir(), "config.json")
-			if err := os.WriteFile(file, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(file, text, 0o600))
 			var got [][][]string
 			judge(t, pkg, "fleet_judge.py", file, &got)
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -287,15 +266,11 @@ func TestFleetSelection(t *testing.T) {
 	s3 := s3test.Start(t)
 	address, root := s3.Address, s3.Root
 	dir := filepath.Join(t.TempDir(), "d")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Mkdir(dir, 0o700))
 	for i := range 3 {
 		rec := exporttest.Decode(2)
 		rec.Meta.WallFrom = time.Date(2026, 11, 25, 5+i, 0, 0, 0, time.UTC).UnixNano()
-		if err := archive.Write(filepath.Join(dir, fmt.Sprintf("2026-%d-python.isc", i)), rec, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, archive.Write(filepath.Join(dir, fmt.Sprintf("2026-%d-python.isc", i)), rec, nil))
 	}
 	keep(t, dir, "a", address)
 	store := fleet.UploadConfig{
@@ -336,13 +311,9 @@ func TestFleetSelection(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	data, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	data[len(data)/2] ^= 1
-	if err := os.WriteFile(files[0], data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(files[0], data, 0o600))
 	if _, err := bring(fleet.Selection{}); err == nil || !strings.Contains(err.Error(), "SHA-256") {
 		t.Errorf("a changed file passes: %v", err)
 	}
@@ -354,9 +325,7 @@ func TestFleetSelection(t *testing.T) {
 		t.Fatal(manifests, err)
 	}
 	for _, m := range manifests {
-		if err := os.Remove(m); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Remove(m))
 	}
 	if found, err := bring(fleet.Selection{}); err != nil || len(found) != 0 {
 		t.Errorf("without manifests: %d recordings, %v", len(found), err)

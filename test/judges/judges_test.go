@@ -23,6 +23,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/importer"
 	"github.com/inferscope/inferscope/internal/report/export"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const pythonEnv = "INFERSCOPE_JUDGES_PYTHON"
@@ -63,13 +64,9 @@ func exported(t *testing.T, rec *recording.Recording, format string) string {
 	}
 	path := filepath.Join(t.TempDir(), "trace"+f.Extension)
 	out, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer out.Close()
-	if err := f.Write(out, rec); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, f.Write(out, rec))
 	return path
 }
 
@@ -82,14 +79,10 @@ func recordings(t *testing.T) map[string]*recording.Recording {
 		t.Fatal("no traces in testdata", err)
 	}
 	more, err := filepath.Glob(os.Getenv("INFERSCOPE_JUDGES_TRACES"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, f := range append(files, more...) {
 		rec, err := importer.Open(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		out[filepath.Base(f)] = rec
 	}
 	return out
@@ -202,9 +195,7 @@ func TestNsys(t *testing.T) {
 		t.Skip("INFERSCOPE_NSYS_SQLITE is not set: name a file of nsys export --type sqlite")
 	}
 	rec, err := importer.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	counts := map[event.Kind]int{}
 	for i := range rec.Events {
 		counts[rec.Events[i].Kind]++

@@ -24,6 +24,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/importer"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
@@ -114,9 +115,7 @@ func (n nsys) stats(sqlite string, reports ...string) map[string]total {
 		)
 		rows.FieldsPerRecord = -1
 		all, err := rows.ReadAll()
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must.NoError(n.t, err)
 		head := slices.IndexFunc(all, func(r []string) bool { return len(r) > 0 && r[0] == "Time (%)" })
 		if head < 0 {
 			continue
@@ -138,9 +137,7 @@ func (n nsys) stats(sqlite string, reports ...string) map[string]total {
 func number(t *testing.T, s string) int64 {
 	t.Helper()
 	v, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return v
 }
 
@@ -174,9 +171,7 @@ func TestNsightSystems(t *testing.T) {
 			n := nsys{t: t, root: nvlibs.Fetch(t, part), dir: t.TempDir()}
 			sqlite := n.profile(ranges(t), flags...)
 			rec, err := importer.Open(sqlite)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if err := timeline.Build(rec).Check(); err != nil {
 				t.Error(err)
 			}
@@ -279,13 +274,9 @@ func compareCPU(t *testing.T, rec *recording.Recording, sqlite string, recorded 
 func pairOf(t *testing.T, path, query string) (a, b int64) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro&immutable=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer db.Close()
-	if err := db.QueryRowContext(t.Context(), query).Scan(&a, &b); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&a, &b))
 	return a, b
 }
 
@@ -293,9 +284,7 @@ func pairOf(t *testing.T, path, query string) (a, b int64) {
 func rowsOf(t *testing.T, path, table string) int {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro&immutable=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer db.Close()
 	n := 0
 	err = db.QueryRowContext(t.Context(), `SELECT count(*) FROM "`+table+`"`).Scan(&n)

@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/otlp"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -75,9 +76,7 @@ func TestOpenAIClient(t *testing.T) {
 	}
 	meta.To = clock.Monotonic()
 	var spans bytes.Buffer
-	if err := otlp.WriteJSON(&spans, &meta); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, otlp.WriteJSON(&spans, &meta))
 	if n := strings.Count(spans.String(), `"spanId"`); n != requests || strings.Contains(spans.String(), "canary") {
 		t.Errorf("%d spans instead of %d: %s", n, requests, spans.String())
 	}
@@ -87,21 +86,13 @@ func TestOpenAIClient(t *testing.T) {
 func follow(t *testing.T, pid int) *request.Source {
 	t.Helper()
 	mode, err := uprobe.Detect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	source, err := request.New(request.Options{Mode: mode})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = source.Close() })
 	p, err := proc.Describe(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := source.Follow(p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, source.Follow(p))
 	return source
 }
 

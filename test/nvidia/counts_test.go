@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
@@ -72,9 +73,7 @@ func observe(t *testing.T, l library, pid uint32, f func()) []cuda.Call {
 		t.Skip("attaching probes needs root")
 	}
 	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { rings.Close() })
 	attacher, err := uprobe.NewAttacher(uprobe.Options{Maps: rings.Maps()})
 	if err != nil {
@@ -94,14 +93,10 @@ func observe(t *testing.T, l library, pid uint32, f func()) []cuda.Call {
 		functions = append(functions, p.Function())
 	}
 	file, err := os.Open(l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	attachment, err := attacher.Attach(file, pid, sites)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if failed := attachment.Failed(); len(failed) > 0 {
 		t.Errorf("%d of %d sites could not be probed: %v", len(failed), len(sites), failed[0])
 	}

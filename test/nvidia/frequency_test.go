@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestFrequency prints how often a running process calls every function that its
@@ -31,14 +32,10 @@ func TestFrequency(t *testing.T) {
 		t.Skip("INFERSCOPE_FREQUENCY_PID names no process to look at")
 	}
 	rings, err := ring.New(ring.Options{Bytes: 256 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer rings.Close()
 	attacher, err := uprobe.NewAttacher(uprobe.Options{Maps: rings.Maps()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer attacher.Close()
 	var names []string
 	for _, path := range mappedCUDA(t, uint32(pid)) {
@@ -65,9 +62,7 @@ func TestFrequency(t *testing.T) {
 func mappedCUDA(t *testing.T, pid uint32) []string {
 	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	var paths []string
 	for lines := bufio.NewScanner(f); lines.Scan(); {
@@ -85,22 +80,14 @@ func mappedCUDA(t *testing.T, pid uint32) []string {
 func attachAll(t *testing.T, attacher *uprobe.Attacher, path string, pid uint32, names *[]string) *uprobe.Attachment {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	file, err := elffile.Open(f, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	functions, err := file.Functions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var sites []uprobe.Site
 	cheap := 0
 	for i, fn := range functions {
@@ -118,9 +105,7 @@ func attachAll(t *testing.T, attacher *uprobe.Attacher, path string, pid uint32,
 	}
 	t.Logf("%s: %d functions, %d addresses, %d cheap", file.SONAME, len(functions), len(sites), cheap)
 	attachment, err := attacher.Attach(f, pid, sites)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return attachment
 }
 

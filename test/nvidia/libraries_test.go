@@ -12,6 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/cuda"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
 
@@ -32,14 +33,10 @@ func open(t testing.TB, part nvlibs.Part) library {
 func openFile(t testing.TB, path string) library {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { f.Close() })
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	l := library{path: path, code: make(map[uint64]elffile.Function)}
 	if l.file, err = elffile.Open(f, info.Size()); err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -63,9 +60,7 @@ func openFile(t testing.TB, path string) library {
 func (l *library) plan(t testing.TB, o cuda.Options) (cuda.Selection, map[uint64]uprobe.Point) {
 	t.Helper()
 	s, err := cuda.Plan(l.identity, l.exports, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	points := make(map[uint64]uprobe.Point)
 	for _, p := range s.Points {
 		points[p.Addr] = uprobe.Choose(l.code[p.Addr].Code, p.Addr, l.file.Machine)

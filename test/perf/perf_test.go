@@ -18,6 +18,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/test/watch"
 )
@@ -236,9 +237,7 @@ func (v *victim) spent(t *testing.T, before shares) shares {
 		t.Fatal(err)
 	}
 	s := exactly(map[string]float64{})
-	if err := json.Unmarshal([]byte(v.Line()), &s.count); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(v.Line()), &s.count))
 	for name, ns := range before.count {
 		s.count[name] -= ns
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -36,9 +37,7 @@ func both(t *testing.T, v *victim, options ...string) (ours []watch.Sample, thei
 	judge := exec.Command(program, append(args, "--", "sleep", fmt.Sprint(window.Seconds()))...)
 	var said strings.Builder
 	judge.Stderr = &said
-	if err := judge.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, judge.Start())
 	rec := d.Recording(v.PID, api.Window{For: window})
 	if v.accounts {
 		known = v.spent(t, before)

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/summary/cpu"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -85,9 +86,7 @@ func runScoped(t *testing.T, bin, python, name, steps string) (*report.Model, me
 	t.Helper()
 	dir := t.TempDir()
 	programs, err := filepath.Abs("../gpu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "inferscope"), "run", "--report", "r.json",
 		"--", python, "-m", "programs.scoped", name, steps)
 	cmd.Dir = dir
@@ -106,9 +105,7 @@ func runScoped(t *testing.T, bin, python, name, steps string) (*report.Model, me
 	if err := errors.Join(err, json.Unmarshal(out.Bytes(), &own)); err != nil {
 		t.Fatalf("%v; it wrote %q and said %s", err, &out, &said)
 	}
-	if err := json.Unmarshal(text, &m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(text, &m))
 	return &m, own
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -92,9 +93,7 @@ func TestTransformersServe(t *testing.T) {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
@@ -123,9 +122,7 @@ type arrival struct {
 // recorded with what the clients saw by their own clock.
 func compareWithClients(t *testing.T, cmd *exec.Cmd, a asked) {
 	log, err := os.Create(filepath.Join(t.TempDir(), "server"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer func() { _ = log.Close() }()
 	cmd.Stderr = log
 	server := child.Start(t, cmd)
@@ -152,9 +149,7 @@ func compareWithClients(t *testing.T, cmd *exec.Cmd, a asked) {
 				wait.Go(func() { got[i], errs[i] = request(a) })
 			}
 			wait.Wait()
-			if err := errors.Join(errs...); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, errors.Join(errs...))
 			all = append(all, got...)
 		}
 		var rec *recording.Recording

@@ -16,6 +16,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -54,9 +55,7 @@ func StartBuilt(t testing.TB, program string, pid int, flags ...string) *Daemon 
 	NeedRoot(t)
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	d := &Daemon{t: t, socket: filepath.Join(dir, "s"), log: log, done: make(chan error, 1)}
 	d.cmd = exec.CommandContext(
 		t.Context(),
@@ -64,9 +63,7 @@ func StartBuilt(t testing.TB, program string, pid int, flags ...string) *Daemon 
 		append([]string{"--socket", d.socket, "--pid", strconv.Itoa(pid)}, flags...)...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	d.Began = time.Now()
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.cmd.Start())
 	d.Memory = follow(d.cmd.Process.Pid)
 	go func() { d.done <- d.cmd.Wait() }()
 	t.Cleanup(d.cleanup)
@@ -88,9 +85,7 @@ func Build(t testing.TB, dir string) string {
 
 func (d *Daemon) said() string {
 	text, err := os.ReadFile(d.log.Name())
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	return string(text)
 }
 
@@ -124,9 +119,7 @@ func (d *Daemon) Recording(pid int, win api.Window) *recording.Recording {
 	client := d.client()
 	defer client.Close()
 	rec, err := client.Recording(context.Background(), uint32(pid), win)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	return rec
 }
 
@@ -136,18 +129,14 @@ func (d *Daemon) Status() api.Status {
 	client := d.client()
 	defer client.Close()
 	s, err := client.Status(context.Background())
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	return s
 }
 
 func (d *Daemon) client() *api.Client {
 	d.t.Helper()
 	client, err := api.Dial(d.socket)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	return client
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -109,13 +110,9 @@ func BenchmarkBytesPerEvent(b *testing.B) {
 	rec := decode(10)
 	for b.Loop() {
 		dir := filepath.Join(b.TempDir(), "a.isc")
-		if err := archive.Write(dir, rec, nil); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, archive.Write(dir, rec, nil))
 		in, err := archive.Inspect(dir, false)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		for _, t := range in.Tables {
 			if t.Event {
 				b.ReportMetric(float64(t.Bytes)/float64(t.Rows), t.Name+"-B/event")
@@ -128,9 +125,7 @@ func BenchmarkBytesPerEvent(b *testing.B) {
 func BenchmarkWrite(b *testing.B) {
 	rec := decode(10)
 	for b.Loop() {
-		if err := archive.Write(filepath.Join(b.TempDir(), "a.isc"), rec, nil); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, archive.Write(filepath.Join(b.TempDir(), "a.isc"), rec, nil))
 	}
 	b.ReportMetric(float64(len(rec.Events))*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
@@ -138,9 +133,7 @@ func BenchmarkWrite(b *testing.B) {
 func BenchmarkRead(b *testing.B) {
 	rec := decode(10)
 	dir := filepath.Join(b.TempDir(), "a.isc")
-	if err := archive.Write(dir, rec, nil); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, archive.Write(dir, rec, nil))
 	for b.Loop() {
 		got, err := archive.Read(dir, archive.DefaultLimits())
 		if err != nil || !slices.Equal(got.Events, rec.Events) {

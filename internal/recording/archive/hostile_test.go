@@ -16,15 +16,14 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/columns"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // small writes a small recording and returns its folder.
 func small(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "a.isc")
-	if err := archive.Write(dir, random(rand.New(rand.NewPCG(5, 5)), 500), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, archive.Write(dir, random(rand.New(rand.NewPCG(5, 5)), 500), nil))
 	return dir
 }
 
@@ -46,20 +45,14 @@ func TestDamageIsSeen(t *testing.T) {
 	dir := small(t)
 	file := filepath.Join(dir, "kernels", "000001.parquet")
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	data[len(data)/2] ^= 1
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, data, 0o600))
 	refused(t, dir, "kernels/000001.parquet", "SHA-256", "damaged")
 	if in, err := archive.Inspect(dir, true); err != nil || len(in.Damaged) != 1 {
 		t.Errorf("inspection: %+v, %v", in, err)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(file))
 	refused(t, dir, "kernels/000001.parquet", "no such file")
 }
 
@@ -67,12 +60,8 @@ func TestDamageIsSeen(t *testing.T) {
 func TestALinkLeadsNowhere(t *testing.T) {
 	dir := small(t)
 	file := filepath.Join(dir, "kernels", "000001.parquet")
-	if err := os.Rename(file, dir+".outside"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(dir+".outside", file); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Rename(file, dir+".outside"))
+	must.NoError(t, os.Symlink(dir+".outside", file))
 	refused(t, dir, "no regular file")
 }
 
@@ -84,14 +73,10 @@ func TestManifestsThatLeadOut(t *testing.T) {
 		dir := small(t)
 		path := filepath.Join(dir, "manifest.json")
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		quoted, _ := json.Marshal(name)
 		text = bytes.Replace(text, []byte(`"kernels/000001.parquet"`), quoted, 1)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(path, text, 0o600))
 		refused(t, dir, "no name of one of its files")
 	}
 }
@@ -104,19 +89,13 @@ func zipOf(t *testing.T, entries ...[2]string) string {
 	z := zip.NewWriter(&b)
 	for _, e := range entries {
 		w, err := z.Create(e[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if _, err := w.Write([]byte(e[1])); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, z.Close())
+	must.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
 	return path
 }
 
@@ -154,24 +133,14 @@ func TestWhatIsUnknownIsKept(t *testing.T) {
 	dir := small(t)
 	for name, text := range map[string]string{"future_table/1.parquet": "PAR1 of the future", "notes.txt": "mine"} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	// What a killed writer left does not travel.
-	if err := os.WriteFile(filepath.Join(dir, "kernels", "000009.parquet.tmp"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(dir, "kernels", "000009.parquet.tmp"), []byte("x"), 0o600))
 	again := filepath.Join(t.TempDir(), "b.isc")
-	if err := archive.Pack(dir, again+".zip", false); err != nil {
-		t.Fatal(err)
-	}
-	if err := archive.Unpack(again+".zip", again); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, archive.Pack(dir, again+".zip", false))
+	must.NoError(t, archive.Unpack(again+".zip", again))
 	for _, name := range []string{"future_table/1.parquet", "notes.txt"} {
 		if _, err := os.Stat(filepath.Join(again, name)); err != nil {
 			t.Error(err)
@@ -191,9 +160,7 @@ func TestWhatIsUnknownIsKept(t *testing.T) {
 
 func TestForceRemovesRecordingsOnly(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(dir, "thesis.tex"), []byte("x"), 0o600))
 	if _, err := archive.Create(dir, true); err == nil {
 		t.Error("a folder that is no recording was replaced")
 	}
@@ -217,9 +184,7 @@ func FuzzParquet(f *testing.F) {
 		files, _ := filepath.Glob(filepath.Join(dir, name, "*.parquet"))
 		for _, file := range files {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				f.Fatal(err)
-			}
+			must.NoError(f, err)
 			f.Add(data)
 		}
 	}
@@ -257,17 +222,13 @@ func TestDamagedParquet(t *testing.T) {
 	rounds := 500
 	if text := os.Getenv("INFERSCOPE_DAMAGES"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		rounds = n
 	}
 	dir, r := small(t), rand.New(rand.NewPCG(7, 7))
 	for _, name := range []string{"kernels", "processes", "thread_states"} {
 		whole, err := os.ReadFile(filepath.Join(dir, name, "000001.parquet"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		footer := int(binary.LittleEndian.Uint32(whole[len(whole)-8:])) + 8
 		for range rounds {
 			data := bytes.Clone(whole)
@@ -288,17 +249,11 @@ func TestDamagedParquet(t *testing.T) {
 func FuzzZip(f *testing.F) {
 	dir := small(f)
 	place := filepath.Join(f.TempDir(), "a.isc.zip")
-	if err := archive.Pack(dir, place, false); err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, archive.Pack(dir, place, false))
 	whole, err := os.ReadFile(place)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	first, err := archive.Read(place, archive.DefaultLimits())
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	directory := uint32(bytes.Index(whole, []byte("PK\x01\x02")))
 	f.Add(uint32(0), []byte{0}, uint32(30), []byte("../"), false)
 	f.Add(directory+20, []byte{0xff, 0xff, 0xff, 0x7f}, directory+46, []byte("/etc"), false)
@@ -314,9 +269,7 @@ func FuzzZip(f *testing.F) {
 		}
 		folder := t.TempDir()
 		place, out := filepath.Join(folder, "x.isc.zip"), filepath.Join(folder, "x.isc")
-		if err := os.WriteFile(place, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(place, data, 0o600))
 		rec, err := archive.Read(place, archive.Limits{Events: 1 << 16, Names: 1 << 16})
 		if err == nil && !slices.Equal(rec.Events, first.Events) {
 			t.Errorf("%d other events were read, and no error", len(rec.Events))
@@ -334,14 +287,10 @@ func FuzzZip(f *testing.F) {
 func FuzzManifest(f *testing.F) {
 	dir := small(f)
 	text, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	f.Add(text)
 	fuzzing.Run(f, func(t *testing.T, text []byte) {
-		if err := os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o600))
 		_, _ = archive.Read(dir, archive.Limits{Events: 1 << 16, Names: 1 << 16})
 		_, _ = archive.Inspect(dir, true)
 	})

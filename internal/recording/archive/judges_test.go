@@ -15,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // judge has DuckDB and pyarrow read every file of a recording. Both say how many rows a table has, and what
@@ -54,9 +55,7 @@ func TestOthersReadTheTables(t *testing.T) {
 	}
 	rec := random(rand.New(rand.NewPCG(11, 11)), 5000)
 	dir := filepath.Join(t.TempDir(), "a.isc")
-	if err := archive.Write(dir, rec, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, archive.Write(dir, rec, nil))
 	cmd := exec.Command(python, "-c", judge, dir)
 	cmd.Stderr = os.Stderr
 	text, err := cmd.Output()
@@ -64,13 +63,9 @@ func TestOthersReadTheTables(t *testing.T) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	var found map[string]any
-	if err := json.Unmarshal(text, &found); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(text, &found))
 	in, err := archive.Inspect(dir, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	events := 0
 	for _, table := range in.Tables {
 		if n, _ := found[table.Name].(float64); int(n) != table.Rows {
@@ -105,9 +100,7 @@ func TestOthersReadAFleet(t *testing.T) {
 	root, rec := t.TempDir(), decode(1)
 	kernels, busy := 0, uint64(0)
 	for _, name := range []string{"a.isc", "b.isc"} {
-		if err := archive.Write(filepath.Join(root, name), rec, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, archive.Write(filepath.Join(root, name), rec, nil))
 		for i := range rec.Events {
 			if e := &rec.Events[i]; e.Kind == event.Kernel {
 				kernels++

@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -120,21 +121,13 @@ func check(t *testing.T, rec *recording.Recording, stretches int) {
 func TestStretchesBecomeOne(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a.isc")
 	w, err := archive.Create(dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for n := range uint64(4) {
-		if err := w.Append(stretchOf(n)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, w.Append(stretchOf(n)))
 	}
-	if err := w.Finish(&archive.Clock{Error: 5, Pairs: 7}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, w.Finish(&archive.Clock{Error: 5, Pairs: 7}))
 	rec, err := archive.Read(dir, archive.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	check(t, rec, 4)
 	if in, err := archive.Inspect(dir, true); err != nil || in.Manifest.State != archive.Complete ||
 		len(in.Unfinished)+len(in.Damaged) > 0 {
@@ -150,9 +143,7 @@ func TestKilledWriter(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "a.isc")
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), writerEnv+"="+dir)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, cmd.Start())
 		time.Sleep(time.Duration(20+r.IntN(1500)) * time.Millisecond)
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal("the writer ended by itself:", err)
@@ -162,9 +153,7 @@ func TestKilledWriter(t *testing.T) {
 		if errors.Is(err, archive.ErrEmpty) || errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		in, err := archive.Inspect(dir, true)
 		if err != nil || in.Manifest.State != archive.Writing || len(in.Missing)+len(in.Damaged) > 0 {
 			t.Fatalf("%+v, %v", in, err)

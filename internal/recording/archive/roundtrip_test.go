@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // random makes a recording of every kind of event, also of kinds that do not exist, with arbitrary bits.
@@ -207,25 +208,15 @@ func TestTableOfOtherThreads(t *testing.T) {
 	want := random(rand.New(rand.NewPCG(5, 5)), 10)
 	want.Meta.OtherThreads = []recording.Thread{{PID: 1, TID: 2, Name: "kswapd0"}}
 	dir := filepath.Join(t.TempDir(), "a.isc")
-	if err := archive.Write(dir, want, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(dir, "other_threads"), filepath.Join(dir, "strangers")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, archive.Write(dir, want, nil))
+	must.NoError(t, os.Rename(filepath.Join(dir, "other_threads"), filepath.Join(dir, "strangers")))
 	manifest := filepath.Join(dir, "manifest.json")
 	text, err := os.ReadFile(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	text = bytes.ReplaceAll(text, []byte("other_threads"), []byte("strangers"))
-	if err := os.WriteFile(manifest, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(manifest, text, 0o600))
 	got, err := archive.Read(dir, archive.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if !slices.Equal(got.Meta.OtherThreads, want.Meta.OtherThreads) {
 		t.Errorf("%+v, want %+v", got.Meta.OtherThreads, want.Meta.OtherThreads)
 	}

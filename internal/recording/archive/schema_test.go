@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestFieldsHoldEveryBit: each bit of an event but its kind is in exactly one column of each table.
@@ -124,9 +125,7 @@ func overview() string {
 // TestDocumentationNamesEveryTable holds docs/recordings.md against the code.
 func TestDocumentationNamesEveryTable(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/recordings.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if want := overview(); !strings.HasSuffix(string(text), want) {
 		if os.Getenv("UPDATE") == "" {
 			t.Fatal(
@@ -138,9 +137,7 @@ func TestDocumentationNamesEveryTable(t *testing.T) {
 		if !found {
 			t.Fatal("docs/recordings.md has no place for the tables")
 		}
-		if err := os.WriteFile("../../../docs/recordings.md", []byte(before+want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile("../../../docs/recordings.md", []byte(before+want), 0o644))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -24,25 +25,19 @@ func TestASwappedFolderLeadsNowhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			private, dir := t.TempDir(), t.TempDir()
-			if err := errors.Join(
+			must.NoError(t, errors.Join(
 				os.Chmod(private, 0o700), os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, attacker, attacker),
-			); err != nil {
-				t.Fatal(err)
-			}
+			))
 			place := filepath.Join(dir, "t.isc")
 			w, err := archive.Create(place, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			swap := exec.CommandContext(t.Context(), "sh", "-ec", script, private)
 			swap.Dir = dir
 			swap.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: attacker, Gid: attacker}}
 			if out, err := swap.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			if err := errors.Join(w.Append(random(rand.New(rand.NewPCG(5, 5)), 500)), w.Finish(nil)); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, errors.Join(w.Append(random(rand.New(rand.NewPCG(5, 5)), 500)), w.Finish(nil)))
 			if left, err := os.ReadDir(private); err != nil || len(left) > 0 {
 				t.Errorf("root's folder has %v, %v", left, err)
 			}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // row has every type that is read, in every encoding.
@@ -32,9 +34,7 @@ func write(t testing.TB, rows []row, options ...parquet.WriterOption) []byte {
 	if _, err := w.Write(rows); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, w.Close())
 	return b.Bytes()
 }
 
@@ -81,13 +81,9 @@ func TestAgainstAnotherWriter(t *testing.T) {
 		plain := column(t, f, "plain")
 		flag := column(t, f, "flag")
 		text, err := f.Strings("text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		words, err := f.Strings("words")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for i, w := range rows {
 			if int32(uint32(delta32[i])) != w.Delta32 || int64(delta64[i]) != w.Delta64 || int64(dict[i]) != w.Dict ||
 				plain[i] != w.Plain ||

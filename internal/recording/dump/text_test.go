@@ -13,6 +13,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -100,9 +101,7 @@ Thread 20 (stopped): "a\"?[31mb"
 
 func TestText(t *testing.T) {
 	var out bytes.Buffer
-	if err := Text(&out, example(), TextOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&out, example(), TextOptions{}))
 	if diff := cmp.Diff(strings.Split(exampleText, "\n"), strings.Split(out.String(), "\n")); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
@@ -115,9 +114,7 @@ func TestText(t *testing.T) {
 
 func TestColorChangesNoWord(t *testing.T) {
 	var out bytes.Buffer
-	if err := Text(&out, example(), TextOptions{Color: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&out, example(), TextOptions{Color: true}))
 	plain := regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(out.String(), "")
 	if plain == out.String() || plain != exampleText {
 		t.Errorf("colour changes the text:\n%s", plain)
@@ -167,9 +164,7 @@ func TestEqualStacksAreShownOnce(t *testing.T) {
 		p.Threads = append(p.Threads, th)
 	}
 	var out strings.Builder
-	if err := Text(&out, &Dump{Processes: []Process{p}}, TextOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&out, &Dump{Processes: []Process{p}}, TextOptions{}))
 	for _, want := range []string{
 		"9 threads (idle: futex): \"worker\" 10, 11, 12, 14, 18, 19, 20; \"loader\" 13 and 1 more\n" +
 			"    wait (pool.py:7)\n",
@@ -185,9 +180,7 @@ func TestEqualStacksAreShownOnce(t *testing.T) {
 // FuzzText: whatever a daemon answers, the text is finite, and holds nothing that a terminal would obey.
 func FuzzText(f *testing.F) {
 	seed, err := json.Marshal(example())
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	f.Add(seed, true)
 	f.Add([]byte(`{"processes":[{"threads":[{"name":"\u001b[2J\u202e","frames":[{}]}]},{}]}`), false)
 	fuzzing.Run(f, func(t *testing.T, answer []byte, all bool) {
@@ -196,9 +189,7 @@ func FuzzText(f *testing.F) {
 			return
 		}
 		var out bytes.Buffer
-		if err := Text(&out, &d, TextOptions{All: all}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, Text(&out, &d, TextOptions{All: all}))
 		if out.Len() > 4096+64*len(answer) {
 			t.Errorf("%d bytes of %d", out.Len(), len(answer))
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // specs returns the BTF of the committed objects of the CUDA probes, by file name.
@@ -18,9 +19,7 @@ import (
 func specs(t *testing.T) map[string]*btf.Spec {
 	t.Helper()
 	paths, err := filepath.Glob("../../../bpf/calls_*.o")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(paths) != 2 {
 		t.Fatalf("found %q instead of one object for amd64 and one for arm64: run make generate", paths)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/importer"
 	"github.com/inferscope/inferscope/internal/report/export"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // BenchmarkImport reads half a million events: what export makes of a decode for torch.profiler's readers, and a
@@ -18,16 +19,10 @@ func BenchmarkImport(b *testing.B) {
 	const events = 500_000
 	kineto := filepath.Join(b.TempDir(), "trace.json")
 	out, err := os.Create(kineto)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	format, _ := export.Find("kineto")
-	if err := format.Write(out, exporttest.Decode(events/exporttest.PerIteration)); err != nil {
-		b.Fatal(err)
-	}
-	if err := out.Close(); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, format.Write(out, exporttest.Decode(events/exporttest.PerIteration)))
+	must.NoError(b, out.Close())
 	const launches = events / 2
 	nsys := nsysFile(b, append(
 		tables(),
@@ -45,16 +40,12 @@ func BenchmarkImport(b *testing.B) {
 	)...)
 	for name, path := range map[string]string{"kineto": kineto, "nsys": nsys} {
 		info, err := os.Stat(path)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		b.Run(name, func(b *testing.B) {
 			read := 0
 			for b.Loop() {
 				rec, err := importer.Open(path)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.NoError(b, err)
 				read = len(rec.Events)
 			}
 			b.ReportMetric(float64(read)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
@@ -72,9 +63,7 @@ func BenchmarkHuge(b *testing.B) {
 	for b.Loop() {
 		limits := importer.LimitsFor(1_000_000_000)
 		rec, err := importer.ReadKineto(&endless{left: size}, limits)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		b.ReportMetric(float64(len(rec.Events)), "events")
 	}
 	b.ReportMetric(float64(size)*float64(b.N)/1e6/b.Elapsed().Seconds(), "MB/s")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/importer"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // endless is a trace of so many bytes, made while it is read: each step is an operator, a launch and a kernel.
@@ -63,9 +64,7 @@ func steps(n int) []byte {
 func TestTooLargeIsCut(t *testing.T) {
 	rec, err := importer.ReadKineto(&endless{left: 20_000_000},
 		importer.Limits{Bytes: 1 << 30, Events: 20_000, Names: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	kinds := map[event.Kind]int{}
 	last := uint64(0)
 	for i := range rec.Events {
@@ -100,9 +99,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if os.Getenv(variable) != "" {
 		rec, err := importer.ReadKineto(&endless{left: 100_000_000},
 			importer.Limits{Bytes: 1 << 30, Events: 50_000, Names: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		fmt.Println("events", len(rec.Events), "peak", peak(t))
 		return
 	}
@@ -112,9 +109,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=TestMemoryIsBounded")
 	cmd.Env = append(os.Environ(), variable+"=1")
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var events, kb int
 	if _, err := fmt.Sscanf(string(out), "events %d peak %d", &events, &kb); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -128,9 +123,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func peak(t testing.TB) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_, rest, _ := strings.Cut(string(text), "VmHWM:")
 	n := 0
 	if _, err := fmt.Sscan(rest, &n); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/importer"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestRealTraces reads what torch.profiler wrote on GPUs, and counts with what is in the files (by jq).
@@ -33,9 +34,7 @@ func TestRealTraces(t *testing.T) {
 		"event_sync.json.gz": {event.Kernel: 4, event.Copy: 1, event.Call: 12, event.Sync: 4, event.Range: 1},
 	} {
 		rec, err := importer.Open(filepath.Join("../../../test/judges/testdata", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		got := map[event.Kind]int{}
 		for i := range rec.Events {
 			got[rec.Events[i].Kind]++
@@ -75,9 +74,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "x")
-	if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path, []byte("hello"), 0o600))
 	if _, err := importer.Open(path); !errors.Is(err, importer.ErrUnknown) {
 		t.Errorf("text: %v", err)
 	}
@@ -125,9 +122,7 @@ const oddTrace = `{"traceEvents":[
 // copy is asynchronous where its call is.
 func TestOddRows(t *testing.T) {
 	rec, err := importer.ReadKineto(strings.NewReader(oddTrace), importer.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if !slices.ContainsFunc(rec.Meta.Sources, func(s recording.Source) bool {
 		return strings.Contains(s.Detail, "1 rows that cannot be read")
 	}) {
@@ -165,9 +160,7 @@ func nsysFile(t testing.TB, statements ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.sqlite")
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer db.Close()
 	for _, s := range statements {
 		if _, err := db.ExecContext(t.Context(), s); err != nil {
@@ -206,9 +199,7 @@ func tables() []string {
 
 func TestNsys(t *testing.T) {
 	rec, err := importer.Open(nsysFile(t, tables()...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	tl := timeline.Build(rec)
 	if len(tl.Activities) != 1 || tl.Activities[0].Link != timeline.ByID ||
 		tl.Kernel(&tl.Activities[0]).Name != "void gemm()" {
@@ -263,9 +254,7 @@ func TestNsysOperators(t *testing.T) {
 			"(80,300,59,'aten::mm, op_id = 10, sizes = [[2, 3]]',NULL,42<<24|43),"+
 			"(400,500,59,'std::sort of, well, a list',NULL,42<<24|43)",
 	)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if want := []string{"step", "std::sort of, well, a list"}; !slices.Equal(rec.Meta.GPU.Ranges, want) {
 		t.Errorf("ranges %q, want %q", rec.Meta.GPU.Ranges, want)
 	}
@@ -284,16 +273,12 @@ func TestNsysOperators(t *testing.T) {
 // TestNothingLostInFiles holds that a file which lacks what few tools record has lost nothing.
 func TestNothingLostInFiles(t *testing.T) {
 	rec, err := importer.Open(nsysFile(t, tables()[:8]...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	kineto, err := importer.ReadKineto(
 		strings.NewReader(`[{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":2,"args":{"device":0}}]`),
 		importer.DefaultLimits(),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	lacking := 0
 	for _, s := range slices.Concat(rec.Meta.Sources, kineto.Meta.Sources) {
 		if s.State != "unavailable" {
@@ -325,9 +310,7 @@ func TestNsysMemory(t *testing.T) {
 		"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (4900,4950,42<<24|43,11,21,0),"+
 			"(5150,5160,42<<24|43,12,20,0),(5950,5960,42<<24|43,16,22,0)",
 	)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got []int32
 	for i := range rec.Events {
 		if e := &rec.Events[i]; e.Kind == event.Copy {
@@ -376,15 +359,11 @@ func TestDamaged(t *testing.T) {
 	rounds := 2000
 	if text := os.Getenv("INFERSCOPE_DAMAGES"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		rounds = n
 	}
 	whole, err := os.ReadFile(nsysFile(t, tables()...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	place, r, read := filepath.Join(t.TempDir(), "x.sqlite"), rand.New(rand.NewPCG(3, 3)), 0
 	limits := importer.Limits{Bytes: 1 << 20, Events: 1000, Names: 1 << 16}
 	check := func(rec *recording.Recording, err error) {
@@ -399,9 +378,7 @@ func TestDamaged(t *testing.T) {
 	for i := range rounds {
 		check(importer.ReadKineto(bytes.NewReader(damage(r, []byte(trace), `0123456789"{}[],:.-eE\`)), limits))
 		if i%10 == 0 { // each takes a file
-			if err := os.WriteFile(place, damage(r, whole, "\x00\x01\x7f\xff"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(place, damage(r, whole, "\x00\x01\x7f\xff"), 0o600))
 			check(importer.OpenWith(place, limits))
 		}
 	}
@@ -452,9 +429,7 @@ func FuzzNsys(f *testing.F) {
 		text := bytes.Clone(whole)
 		copy(text[int(at)%len(text):], damage)
 		path := filepath.Join(t.TempDir(), "x.sqlite")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(path, text, 0o600))
 		rec, err := importer.OpenWith(path, importer.Limits{Bytes: 1 << 20, Events: 1000, Names: 1 << 16})
 		if err != nil {
 			return
@@ -474,9 +449,7 @@ func TestNsysThreadsThatComeAndGo(t *testing.T) {
 			tables(),
 			"INSERT INTO SCHED_EVENTS VALUES (500,1,1,42<<24|44),(900,1,0,42<<24|44),(800,1,1,99<<24|99)",
 		)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	all := threads.Build(rec)
 	if len(all) != 2 || all[1].TID != 44 {
 		t.Fatalf("threads %+v", all)

@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/importer"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // traceRow is a row of a trace that a test makes.
@@ -28,13 +29,9 @@ type traceRow struct {
 func readRows(t testing.TB, rows []traceRow, limits importer.Limits) *recording.Recording {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"traceEvents": rows})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	rec, err := importer.ReadKineto(strings.NewReader(string(text)), limits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return rec
 }
 

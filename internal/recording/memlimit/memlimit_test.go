@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestParse(t *testing.T) {
@@ -28,11 +30,9 @@ func TestCgroupLimit(t *testing.T) {
 	write := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(root, name)
-		if err := errors.Join(
+		must.NoError(t, errors.Join(
 			os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600),
-		); err != nil {
-			t.Fatal(err)
-		}
+		))
 		return path
 	}
 	write("a/b/memory.max", "max\n")
@@ -54,9 +54,7 @@ func TestCgroupLimit(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	used, err := resident()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ctx, stop := Watch(t.Context(), used+64<<20)
 	defer stop()
 	var hoard [][]byte

@@ -19,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/genai"
 	"github.com/inferscope/inferscope/internal/recording/otlp"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const (
@@ -80,9 +81,7 @@ func lines(
 ) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := otlp.WriteJSON(&out, m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, otlp.WriteJSON(&out, m))
 	spans, histograms = map[string]ptrace.Span{}, map[string][]pmetric.HistogramDataPoint{}
 	for line := range bytes.Lines(out.Bytes()) {
 		if !bytes.HasSuffix(line, []byte("}\n")) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/recording/outfile"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -37,14 +38,10 @@ func open(t *testing.T, mode os.FileMode, uid int) string {
 	t.Helper()
 	dir := t.TempDir()
 	for up := dir; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
-		if err := os.Chmod(up, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Chmod(up, 0o755))
 	}
 	own := filepath.Join(dir, "d")
-	if err := errors.Join(os.Mkdir(own, 0o700), os.Chown(own, uid, uid), os.Chmod(own, mode)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(os.Mkdir(own, 0o700), os.Chown(own, uid, uid), os.Chmod(own, mode)))
 	return own
 }
 
@@ -52,9 +49,7 @@ func open(t *testing.T, mode os.FileMode, uid int) string {
 func secret(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shadow")
-	if err := os.WriteFile(path, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path, []byte("secret"), 0o600))
 	return path
 }
 
@@ -153,14 +148,10 @@ func TestAPlaceIsHeld(t *testing.T) {
 	dir, private := open(t, 0o755, attacker), t.TempDir()
 	as(t, attacker, dir, "mkdir out")
 	p, err := outfile.Open(filepath.Join(dir, "out", "report.md"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer p.Close()
 	as(t, attacker, dir, "mv out gone; ln -s "+private+" out")
-	if err := put(p, "report"); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, put(p, "report"))
 	holds(t, filepath.Join(dir, "gone", "report.md"), "report", 0)
 	if left, err := os.ReadDir(private); err != nil || len(left) > 0 {
 		t.Errorf("%v is there: %v", left, err)
@@ -172,17 +163,11 @@ func TestAFolderIsHeld(t *testing.T) {
 	needs.Root(t, "it acts as several users")
 	dir, private := open(t, 0o755, attacker), t.TempDir()
 	parent, name, err := outfile.OpenParent(filepath.Join(dir, "t.isc"), nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer parent.Close()
-	if err := parent.Mkdir(name); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, parent.Mkdir(name))
 	f, err := parent.Folder(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	as(t, attacker, dir, "mv t.isc gone; ln -s "+private+" t.isc")
 	file, err := f.Create("kernels/000001.parquet.tmp")
@@ -195,9 +180,7 @@ func TestAFolderIsHeld(t *testing.T) {
 			f.Sync("."),
 		)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	holds(t, filepath.Join(dir, "gone", "kernels", "000001.parquet"), "", 0)
 	if left, err := os.ReadDir(private); err != nil || len(left) > 0 {
 		t.Errorf("%v is there: %v", left, err)
@@ -214,9 +197,7 @@ func TestRightsOfAUser(t *testing.T) {
 	const group = 4242
 	by := &syscall.Credential{Uid: victim, Gid: victim, Groups: []uint32{group}}
 	dir := open(t, 0o755, victim)
-	if err := write(filepath.Join(dir, "mine"), "report", by); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, write(filepath.Join(dir, "mine"), "report", by))
 	holds(t, filepath.Join(dir, "mine"), "report", victim)
 	roots := open(t, 0o755, 0)
 	if err := write(filepath.Join(roots, "report"), "report", by); !errors.Is(err, os.ErrPermission) {
@@ -227,9 +208,7 @@ func TestRightsOfAUser(t *testing.T) {
 		t.Errorf("a folder of root's is entered for a user: %v", err)
 	}
 	shared := open(t, 0o770, 0)
-	if err := os.Chown(shared, 0, group); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chown(shared, 0, group))
 	if err := write(filepath.Join(shared, "report"), "report", by); err != nil {
 		t.Errorf("a folder of the user's group is not written: %v", err)
 	}
@@ -255,9 +234,7 @@ func TestPathsOfOnesOwn(t *testing.T) {
 	real := filepath.Join(dir, "real")
 	link := func(to, name string) string {
 		t.Helper()
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Symlink(to, filepath.Join(dir, name)))
 		return filepath.Join(dir, name)
 	}
 	for _, path := range []string{
@@ -284,17 +261,11 @@ func TestPathsOfOnesOwn(t *testing.T) {
 		t.Errorf("%s is %v, %v", os.DevNull, info, err)
 	}
 	pipe := filepath.Join(dir, "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Mkfifo(pipe, 0o600))
 	reader, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that nobody waits
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer reader.Close()
-	if err := write(pipe, "through", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, write(pipe, "through", nil))
 	var text [7]byte
 	if _, err := io.ReadFull(reader, text[:]); err != nil || string(text[:]) != "through" {
 		t.Errorf("through the pipe came %q, %v", text, err)

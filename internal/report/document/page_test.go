@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func sample() *Document {
@@ -42,9 +43,7 @@ func sample() *Document {
 func render(t *testing.T, d *Document, s Style) string {
 	t.Helper()
 	var out strings.Builder
-	if err := Text(&out, d, s); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&out, d, s))
 	return out.String()
 }
 
@@ -130,9 +129,7 @@ really
 `
 	want = fmt.Sprintf(want, "````", "```", "````")
 	var out strings.Builder
-	if err := Markdown(&out, sample()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Markdown(&out, sample()))
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("Markdown (-want +got):\n%s", diff)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/report/export"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestNamesThatDoThings: names that a spreadsheet would run, or that turn what a person reads around, are neutral in
@@ -33,9 +34,7 @@ func TestNamesThatDoThings(t *testing.T) {
 		t.Helper()
 		format, _ := export.Find(name)
 		var b bytes.Buffer
-		if err := format.Write(&b, rec); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, format.Write(&b, rec))
 		if text := b.String(); strings.ContainsAny(text, "\u202E\x1b") || len(text) == 0 {
 			t.Errorf("%s holds what cannot be seen: %.300q", name, text)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
@@ -56,9 +57,7 @@ func TestMemoryViz(t *testing.T) {
 		"import json, pickle, sys; json.dump(pickle.load(sys.stdin.buffer), sys.stdout)")
 	cmd.Stdin = bytes.NewReader(write(t, allocations(), "memory_viz"))
 	text, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	type frame struct {
 		Filename, Name string
 		Line           int
@@ -113,12 +112,8 @@ func TestMemoryViz(t *testing.T) {
 // TestHeapProfile: pprof reads what is live and what was allocated, by stack.
 func TestHeapProfile(t *testing.T) {
 	p, err := profile.Parse(bytes.NewReader(write(t, allocations(), "heap")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.CheckValid(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, p.CheckValid())
 	const mib = 1 << 20
 	want := map[string][4]int64{
 		"c10::report": {

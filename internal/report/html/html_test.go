@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
@@ -28,9 +29,7 @@ const nasty = `</title></script><script>window.owned=1</script><!--`
 func pageOf(t *testing.T, rec *recording.Recording) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := report.HTML(&out, report.New(rec)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, report.HTML(&out, report.New(rec)))
 	return out.String()
 }
 
@@ -68,17 +67,11 @@ func data(t *testing.T, page string) (doc shown, columns []byte) {
 	_, rest, _ := strings.Cut(page, `id="data">`)
 	block, _, _ := strings.Cut(rest, "</script>")
 	packed, err := base64.StdEncoding.DecodeString(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	whole, err := io.ReadAll(flate.NewReader(bytes.NewReader(packed)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	n := binary.LittleEndian.Uint32(whole)
-	if err := json.Unmarshal(whole[4:4+n], &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(whole[4:4+n], &doc))
 	return doc, whole[4+n:]
 }
 
@@ -196,9 +189,7 @@ func BenchmarkPage(b *testing.B) {
 	m := report.New(timelinetest.Eager.Make(1_000_000))
 	for b.Loop() {
 		var out bytes.Buffer
-		if err := report.HTML(&out, m); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, report.HTML(&out, m))
 		b.ReportMetric(float64(out.Len()), "bytes")
 	}
 }

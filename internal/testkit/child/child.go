@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // Child is a running program, which ends with its test at the latest.
@@ -25,16 +27,10 @@ func Start(tb testing.TB, cmd *exec.Cmd) *Child {
 		cmd.Stderr = os.Stderr
 	}
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
+	must.NoError(tb, cmd.Start())
 	c := &Child{PID: cmd.Process.Pid, In: in, Out: bufio.NewScanner(out), tb: tb, cmd: cmd}
 	tb.Cleanup(c.Kill)
 	return c

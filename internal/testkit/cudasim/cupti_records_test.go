@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // profiled runs a script under the victim's own profiler and returns the victim and
@@ -16,9 +18,7 @@ func profiled(t *testing.T, env []string, script ...string) (*Victim, map[string
 	v := Start(t, Options{Env: append(env, "VICTIM_RECORDS="+file)}, append(script, "cupti flush", "cupti dump")...)
 	v.Finish()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	lines := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -26,9 +27,7 @@ type record struct {
 func readRecords(t *testing.T, path string) []record {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	var out []record
 	for s := bufio.NewScanner(f); s.Scan(); {

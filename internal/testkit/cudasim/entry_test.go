@@ -6,20 +6,18 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // entries are the first bytes of each exported function of a library.
 func entries(t *testing.T, path, prefix string) map[string][]byte {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	syms, err := f.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	out := map[string][]byte{}
 	for _, s := range syms {
 		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || !strings.HasPrefix(s.Name, prefix) {
@@ -38,9 +36,7 @@ func entries(t *testing.T, path, prefix string) map[string][]byte {
 func soname(t *testing.T, path string) string {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	names, err := f.DynString(elf.DT_SONAME)
 	if err != nil || len(names) != 1 {

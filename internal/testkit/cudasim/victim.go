@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // Options say how a victim runs. The zero value is the dlopen victim on the driver API of shape 580 with every call in
@@ -74,9 +76,7 @@ func Start(tb testing.TB, o Options, script ...string) *Victim {
 			os.Chown(dir, int(o.User), int(o.User)),
 			os.Chmod(filepath.Dir(dir), 0o711),
 		) // of all temporary folders
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.NoError(tb, err)
 	}
 	if err := v.start(); err != nil {
 		tb.Fatalf("cudasim: start %s: %v", v.cmd.Path, err)

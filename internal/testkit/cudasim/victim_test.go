@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // want compares the application's own calls of some functions to what the script asked for.
@@ -89,14 +91,10 @@ func TestForkExecThreadsHaveTheirOwnTruth(t *testing.T) {
 	v := Start(t, Options{}, "launch 5", "fork { launch 10; sync }", "thread 4 { launch 100 kernel=k_ns100 }",
 		"exec { launch 2; sync }")
 	pid, err := ParsePID(v.WaitLine("child"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	v.Finish()
 	child, err := ReadTruth(v.TruthOf(pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want(t, child, map[string]uint64{"cuLaunchKernel": 10, "cuInit": 0})
 	if child.PID != pid {
 		t.Errorf("child's truth says pid %d, want %d", child.PID, pid)
@@ -111,9 +109,7 @@ func TestForkExecThreadsHaveTheirOwnTruth(t *testing.T) {
 		t.Errorf("launches by thread: %v", tids)
 	}
 	after, err := ReadTruth(v.TruthPath() + ".1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want(t, after, map[string]uint64{"cuInit": 1, "cuLaunchKernel": 2})
 }
 
@@ -174,9 +170,7 @@ func TestRuntimeGraphsForksAndPerThreadStreams(t *testing.T) {
 	}
 	v := Start(t, Options{Lib: "runtime", Args: []string{"--ptds"}}, script...)
 	pid, err := ParsePID(v.WaitLine("child"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	v.Finish()
 	tr := v.Truth()
 	want(t, tr, map[string]uint64{
@@ -190,9 +184,7 @@ func TestRuntimeGraphsForksAndPerThreadStreams(t *testing.T) {
 		t.Errorf("%d kernels on the device, want 24", n)
 	}
 	child, err := ReadTruth(v.TruthOf(pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want(t, child, map[string]uint64{"cudaLaunchKernel_ptsz": 3})
 }
 

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // Run runs gdb or gcore on a process and returns what it writes. The debugger's own descriptors are a pipe that nobody
@@ -22,9 +24,7 @@ func Run(t *testing.T, pid uint32, name string, args ...string) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, append(args, strconv.FormatUint(uint64(pid), 10))...)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer r.Close()
 	defer w.Close()
 	cmd.Stdin, cmd.WaitDelay = r, time.Second

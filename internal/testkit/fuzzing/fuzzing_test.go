@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 var held []byte
@@ -50,18 +51,14 @@ func TestFloodFinds(t *testing.T) {
 	if out, err := run("FUZZ_FAULT=1"); err == nil || !strings.Contains(out, filepath.Base(kept[0])) {
 		t.Errorf("the input that was kept does not fail: %v\n%s", err, out)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "testdata")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.RemoveAll(filepath.Join(dir, "testdata")))
 	out, err := run("INFERSCOPE_FLOOD=50s", "FUZZ_FAULT=memory")
 	if kept, _ = filepath.Glob(filepath.Join(dir, "testdata", "fuzz", "FuzzFault", "*")); err == nil ||
 		len(kept) != 1 ||
 		!strings.Contains(out, "an input takes") {
 		t.Errorf("an input that takes 3 GB passes, or %d inputs are kept: %v\n%s", len(kept), err, out)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "testdata")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.RemoveAll(filepath.Join(dir, "testdata")))
 	if out, err := run("INFERSCOPE_FLOOD=50ms", "INFERSCOPE_FLOOD_LOG="+log); err != nil {
 		t.Errorf("without the fault: %v\n%s", err, out)
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestLibraries fetches every library whose tests this repository has today and
@@ -20,9 +22,7 @@ func TestLibraries(t *testing.T) {
 		t.Run(string(part), func(t *testing.T) {
 			path := Library(t, part)
 			f, err := elf.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			defer f.Close()
 			names, err := f.DynString(elf.DT_SONAME)
 			if err != nil || len(names) != 1 || names[0] != soname[part] {
@@ -54,20 +54,14 @@ func TestUnzipStaysInside(t *testing.T) {
 	dir := t.TempDir()
 	archive := filepath.Join(dir, "x.whl")
 	f, err := os.Create(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	w := zip.NewWriter(f)
 	if _, err := w.Create("../escaped"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, w.Close())
 	out := filepath.Join(dir, "out")
-	if err := os.Mkdir(out, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Mkdir(out, 0o755))
 	if err := unzip(archive, out); err == nil {
 		t.Error("unpacked a name that leads out of the directory")
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -53,12 +54,8 @@ func readPrototypes(tb testing.TB, part Part, name string, defines ...string) Pr
 	cc := needs.Tool(tb, "cc")
 	path := Header(tb, part, name)
 	stub := filepath.Join(tb.TempDir(), "crt")
-	if err := os.MkdirAll(stub, 0o755); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(stub, "host_defines.h"), []byte(hostDefines), 0o644); err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, os.MkdirAll(stub, 0o755))
+	must.NoError(tb, os.WriteFile(filepath.Join(stub, "host_defines.h"), []byte(hostDefines), 0o644))
 	args := append([]string{"-E", "-P", "-x", "c", "-I", filepath.Dir(stub), "-I", filepath.Dir(path)}, defines...)
 	text, err := output(exec.Command(cc, append(args, path)...))
 	if err != nil {

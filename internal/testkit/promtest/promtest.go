@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // answerTimeout is how long series of an expression may take to appear: two windows of a daemon that records in
@@ -42,9 +43,7 @@ func Tool(tb testing.TB, name string) string {
 func root(tb testing.TB) string {
 	tb.Helper()
 	path, err := cudasim.Root()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	return path
 }
 
@@ -76,22 +75,16 @@ scrape_configs:
     static_configs: [{targets: [%q]}]
 `, filepath.Join(root(tb), "deploy/alerts.yaml"), target)
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, os.WriteFile(file, []byte(config), 0o600))
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	address := l.Addr().String()
 	_ = l.Close()
 	cmd := exec.CommandContext(tb.Context(), program,
 		"--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, cmd.Start())
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -169,18 +162,14 @@ func Shorter(expression, span string) string {
 func Panels(tb testing.TB, span string) []Panel {
 	tb.Helper()
 	data, err := os.ReadFile(filepath.Join(root(tb), "deploy/grafana/inferscope.json"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	var d struct {
 		Panels []struct {
 			Title   string
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(data, &d); err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, json.Unmarshal(data, &d))
 	fill := strings.NewReplacer("$instance", ".*", "$pid", ".*")
 	out := make([]Panel, 0, len(d.Panels))
 	for _, p := range d.Panels {

@@ -26,6 +26,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // What the server is asked with: the bucket exists.
@@ -69,9 +70,7 @@ func Start(t *testing.T) *Store {
 		}
 	}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s := &Store{t: t, program: program, Address: l.Addr().String(), Root: t.TempDir()}
 	_ = l.Close()
 	s.args = []string{
@@ -80,9 +79,7 @@ func Start(t *testing.T) *Store {
 	}
 	s.Client, err = minio.New(s.Address,
 		&minio.Options{Creds: credentials.NewStaticV4(AccessKey, SecretKey, ""), Region: Region})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		s.Kill()
 		if t.Failed() {
@@ -90,9 +87,7 @@ func Start(t *testing.T) *Store {
 		}
 	})
 	s.Restart()
-	if err := s.Client.MakeBucket(t.Context(), Bucket, minio.MakeBucketOptions{Region: Region}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Client.MakeBucket(t.Context(), Bucket, minio.MakeBucketOptions{Region: Region}))
 	s.link = httptest.NewServer(s.faults())
 	s.link.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(s.link.Close)
@@ -118,9 +113,7 @@ func (s *Store) Restart() {
 	s.t.Helper()
 	s.cmd = exec.CommandContext(s.t.Context(), s.program, s.args...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, s.cmd.Start())
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		_, err := s.Client.ListBuckets(s.t.Context())
 		if err == nil {
@@ -194,9 +187,7 @@ func (s *Store) Keys() []string {
 func (s *Store) Get(key string) []byte {
 	s.t.Helper()
 	o, err := s.Client.GetObject(s.t.Context(), Bucket, key, minio.GetObjectOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, err)
 	defer func() { _ = o.Close() }()
 	b, err := io.ReadAll(o)
 	if err != nil {
@@ -265,10 +256,6 @@ func (s *Store) Recordings(onDisk ...string) map[string]Recording {
 
 func (s *Store) write(path string, data []byte) {
 	s.t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.NoError(s.t, os.WriteFile(path, data, 0o600))
 }
