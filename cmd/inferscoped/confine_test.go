@@ -8,6 +8,7 @@ import (
 
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -16,12 +17,8 @@ import (
 func TestCapabilitiesForFlags(t *testing.T) {
 	needs.Root(t, "folders of other users are made")
 	own, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
-	if err := os.Mkdir(other, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(other, 64001, 64001); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Mkdir(other, 0o755))
+	must.NoError(t, os.Chown(other, 64001, 64001))
 	with := func(change func(*flags)) *flags {
 		f := &flags{socket: filepath.Join(own, "s"), probeMode: "multi", metricsAddr: ":9400"}
 		f.record.dir = filepath.Join(own, "recordings")

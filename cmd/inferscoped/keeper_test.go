@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestLinkHolderThatCannotStart: where the system does not let the daemon start its program once more, it says what to
@@ -19,9 +20,7 @@ import (
 func TestLinkHolderThatCannotStart(t *testing.T) {
 	dir := t.TempDir()
 	closed := filepath.Join(dir, "closed")
-	if err := os.WriteFile(closed, []byte("#!/bin/sh\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(closed, []byte("#!/bin/sh\n"), 0o600))
 	for _, c := range []struct {
 		command, hint string
 		is            error

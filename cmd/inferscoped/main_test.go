@@ -24,6 +24,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -99,9 +100,7 @@ func TestBadEnvironment(t *testing.T) {
 
 func TestBadSettingsFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile(".inferscope.yaml", []byte("cpu_sampling_frequency_hz: 5000\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(".inferscope.yaml", []byte("cpu_sampling_frequency_hz: 5000\n"), 0o600))
 	r := runWith(nil, "--pid", "1")
 	if r.code != int(clierror.Usage) ||
 		!strings.Contains(r.stderr, ".inferscope.yaml: cpu_sampling_frequency_hz: 5000 is not between 0 and 2000") {
@@ -130,9 +129,7 @@ func TestSwitchedOffDoesNothingLoudly(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s.sock")
 	notify := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	r := runWith([]string{"INFERSCOPE_ENABLED=0", "NOTIFY_SOCKET=" + notify}, "--pid", "1", "--socket", socket)
 	if r.code != 0 || !strings.Contains(r.stderr, "switched off by INFERSCOPE_ENABLED=0") {
@@ -178,9 +175,7 @@ func TestSecondDaemon(t *testing.T) {
 	needs.Root(t, "it loads BPF programs")
 	socket := filepath.Join(t.TempDir(), "s.sock")
 	l, err := api.Listen(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	r := runWith(nil, "--pid", strconv.Itoa(os.Getpid()), "--socket", socket)
 	if r.code != int(clierror.Busy) ||
@@ -236,9 +231,7 @@ func TestDaemonOnARealProcess(t *testing.T) {
 		t.Errorf("no warning of a misspelt setting: %s", log.String())
 	}
 	client, err := api.Dial(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	targets, err := client.Targets(ctx)
 	if err != nil || len(targets) != 1 || targets[0].Comm != "sleep" || targets[0].State != api.Waiting {
 		t.Errorf("targets = %+v, %v", targets, err)
@@ -280,9 +273,7 @@ func scrape(t *testing.T, log string) {
 		t.Fatalf("metrics are served at %q, want this machine only", url)
 	}
 	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || !strings.Contains(string(body), `inferscope_target_up{comm="sleep"`) {
@@ -303,21 +294,13 @@ func TestMain(m *testing.M) {
 func TestWithoutPrivilegesItNamesTheMissingCapability(t *testing.T) {
 	needs.Root(t, "it loads BPF programs")
 	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	dir, err := os.MkdirTemp("", "inferscoped") // t.TempDir lets no other user in
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chmod(dir, 0o755))
 	binary := filepath.Join(dir, "inferscoped")
-	if err := os.WriteFile(binary, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(binary, self, 0o755))
 	cmd := exec.Command(binary, "--pid", "1", "--socket", filepath.Join(dir, "s.sock"))
 	cmd.Env = []string{"INFERSCOPED_BE_THE_DAEMON=1"}
 	cmd.Dir = dir

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/symname"
 	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -60,20 +61,14 @@ func startWaiting(t *testing.T) int {
 	t.Helper()
 	needs.Tool(t, "cc")
 	path := filepath.Join(t.TempDir(), "waiting")
-	if err := os.WriteFile(path+".c", []byte(waiting), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path+".c", []byte(waiting), 0o600))
 	if out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-Wno-unused-result", "-o", path, path+".c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), path)
 	says, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	if _, err := io.ReadFull(says, make([]byte, 1)); err != nil {
 		t.Fatal(err)
@@ -98,13 +93,9 @@ func dumpBy(t *testing.T, args []string, pid int) *dump.Dump {
 		}
 	}
 	client, err := api.Dial(args[3])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	d, err := client.Dump(ctx, uint32(pid), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return d
 }
 

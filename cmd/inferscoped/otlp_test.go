@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/config"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestOTLPFlags(t *testing.T) {
@@ -35,9 +36,7 @@ func TestOTLPFlags(t *testing.T) {
 		var f otlpFlags
 		set := pflag.NewFlagSet("", pflag.ContinueOnError)
 		f.register(set, c.environ)
-		if err := set.Parse(c.args); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, set.Parse(c.args))
 		o, err := f.options(c.environ)
 		if (err != nil) != c.fails || err != nil && clierror.CodeOf(err) != clierror.Usage ||
 			(o != nil) != (c.to != "") {

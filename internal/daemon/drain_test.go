@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestNextInterval(t *testing.T) {
@@ -40,9 +41,7 @@ func TestWhatTheLastProbesSawIsDrained(t *testing.T) {
 	// An event that is submitted while the probes are being taken off.
 	w.other.onClose = func() { w.rings.put(call(10, 1001*second)) }
 	d, stop := w.start(Options{}, process(10, 0, second))
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, stop())
 	if d.Events() != 1 || w.parts.Recorder.Stats().Events != 1 {
 		t.Errorf("%d events were drained, want the last one too", d.Events())
 	}
@@ -61,9 +60,7 @@ func TestDrainingGoesOnWithoutRequests(t *testing.T) {
 func TestDrainAfterTheEndDoesNotHang(t *testing.T) {
 	w := newWorld(t)
 	d, stop := w.start(Options{}, process(10, 0, second))
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, stop())
 	if err := d.drainer.now(context.Background()); err != nil {
 		t.Error(err)
 	}
@@ -93,9 +90,7 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			s := &settler{after: c.after}
 			rec, err := recording.NewRecorder(recording.MinBudget, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var now uint64
 			d := newDrainer(&fakeRings{}, rec, noCounter{},
 				newLossHistory(always, func() ([]loss.Loss, error) { return nil, nil }), clock.Monotonic)
@@ -108,9 +103,7 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 			}()
 			defer close(d.requests)
 			go d.feeds[0].run(t.Context())
-			if err := d.upTo(t.Context(), 0); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, d.upTo(t.Context(), 0))
 			if n := s.passes.Load(); n < 1 || n < min(c.after, c.most) || n > c.most {
 				t.Errorf("%d passes, want %d", n, c.most)
 			}
@@ -144,9 +137,7 @@ func TestCounterSeesEveryEventOfKnownProcesses(t *testing.T) {
 	w.parts.Counter = c
 	_, stop := w.start(Options{}, process(10, 0, second), process(11, 10, second))
 	w.rings.put(call(10, 1001*second), call(11, 1001*second))
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, stop())
 	if c.events != 2 || c.early != 0 {
 		t.Errorf("%d events, %d of them of unknown processes", c.events, c.early)
 	}
@@ -169,9 +160,7 @@ func TestArgumentFaultsAreCounted(t *testing.T) {
 // BenchmarkTake is what an event costs between the ring and the recorder.
 func BenchmarkTake(b *testing.B) {
 	rec, err := recording.NewRecorder(100_000_000, time.Minute)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	history := newLossHistory(always, func() ([]loss.Loss, error) { return nil, nil })
 	d := newDrainer(&fakeRings{}, rec, noCounter{}, history, clock.Monotonic)
 	batch := make([]event.Event, 512)

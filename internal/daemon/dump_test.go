@@ -12,6 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/dump"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // fakeDumper notes which processes it was asked for.
@@ -86,9 +87,7 @@ func (f *fakeStacker) Stacks(numbers []uint64) ([]recording.Frame, []recording.N
 func samplesIn(t *testing.T, events []event.Event, want func(*event.Event) bool) *held {
 	t.Helper()
 	recorder, err := recording.NewRecorder(recording.MinBudget, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	recorder.Append(events...)
 	snap := recorder.Snapshot(0, 100)
 	t.Cleanup(snap.Release)

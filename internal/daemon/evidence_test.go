@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // witness is a source that knows more than its events say.
@@ -119,9 +120,7 @@ func TestRowsOfTheWindowAlone(t *testing.T) {
 	d, _ := w.start(Options{Keep: 10 * time.Minute}, process(10, 0, 900*second))
 	w.now.Store(1200 * second)
 	r, err := d.Record(t.Context(), api.Asker{Any: true}, 10, 160*time.Second, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer r.Release()
 	var got []uint32
 	for run := range r.Events() {

@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // fakeWatcher follows processes that a test makes up.
@@ -268,9 +269,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	rec, err := recording.NewRecorder(10_000_000, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	w := &world{
 		t: t, watcher: newFakeWatcher(), rings: &fakeRings{}, logs: logs,
 		source: &tableSource{fakeSource: fakeSource{name: "calls"}}, other: &fakeSource{name: "other"},
@@ -316,9 +315,7 @@ func (w *world) start(opts Options, targets ...proc.Process) (d *Daemon, stop fu
 		opts.Keep = time.Minute
 	}
 	d, err := New(opts, w.parts)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.NoError(w.t, err)
 	d.follower.guard = fakeGuardOf
 	ctx, cancel := newContext()
 	ready, ended := make(chan struct{}), make(chan error, 1)

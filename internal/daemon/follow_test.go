@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func newContext() (context.Context, context.CancelFunc) {
@@ -125,9 +126,7 @@ func TestTargetThatCannotBeWatchedEndsTheDaemonCleanly(t *testing.T) {
 	w := newWorld(t)
 	w.watcher.addErr = clierror.New(clierror.NoProcess, "look at ps", errors.New("pid 5 does not exist"))
 	d, err := New(Options{PIDs: []int{5}}, w.parts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	stopping := false
 	err = d.Run(context.Background(), Hooks{Ready: func() { t.Error("ready") }, Stopping: func() { stopping = true }})
 	if clierror.CodeOf(err) != clierror.NoProcess || clierror.HintOf(err) != "look at ps" {
@@ -167,9 +166,7 @@ func TestDaemonEndsWithItsTargetsIfAsked(t *testing.T) {
 	w := newWorld(t)
 	p, child := process(10, 0, second), process(11, 10, 2*second)
 	d, err := New(Options{PIDs: []int{10}, ExitWithTarget: true}, w.parts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	w.watcher.onAdd[10] = []proc.Process{p, child}
 	ended := make(chan error)
 	go func() { ended <- d.Run(context.Background(), Hooks{Ready: func() {}, Stopping: func() {}}) }()

@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -96,9 +97,7 @@ func TestGovernorReducesAndReports(t *testing.T) {
 	began := time.Now()
 	w.parts.Clock = func() uint64 { return 1000*second + uint64(time.Since(began)) }
 	spinner := exec.Command("sh", "-c", "while :; do :; done")
-	if err := spinner.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, spinner.Start())
 	t.Cleanup(func() { _ = spinner.Process.Kill(); _ = spinner.Wait() })
 	pid := uint32(spinner.Process.Pid)
 	dear := &levelSource{fakeSource: fakeSource{name: "scheduling"}}
@@ -293,9 +292,7 @@ func TestWindowLevels(t *testing.T) {
 	w := &fakeWindows{}
 	s := newWindowSource(w, func(uint32) []uint32 { return nil })
 	for i := range s.Levels() {
-		if err := s.SetLevel(i); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, s.SetLevel(i))
 	}
 	for i := 2; i < len(w.least); i++ {
 		if w.least[i] <= w.least[i-1] {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestNotify(t *testing.T) {
@@ -15,13 +17,9 @@ func TestNotify(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			defer l.Close()
-			if err := Notify(socket, "READY=1"); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, Notify(socket, "READY=1"))
 			buf := make([]byte, 100)
 			n, err := l.Read(buf)
 			if err != nil || string(buf[:n]) != "READY=1" {

@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/dump"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // family is a target of user 7 with children: a plain one, one that runs a setuid program for a while, and one that is
@@ -38,9 +39,7 @@ func fetchAs(t *testing.T, d *Daemon, uid, pid uint32) (*recording.Recording, er
 	}
 	defer r.Release()
 	var buf bytes.Buffer
-	if err := recording.WriteStream(&buf, r.Meta(), r.Events()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, recording.WriteStream(&buf, r.Meta(), r.Events()))
 	return recording.ReadStream(&buf, recording.DefaultLimits())
 }
 
@@ -64,9 +63,7 @@ func TestRecordingsShowNobodyElsesProcesses(t *testing.T) {
 		t.Errorf("root sees %d events of %d processes, want 12 of 4", len(whole.Events), len(whole.Meta.Processes))
 	}
 	rec, err := fetchAs(t, d, 7, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got []string
 	for _, e := range rec.Events {
 		got = append(got, fmt.Sprintf("%d@%d", e.PID, e.TS/second))
@@ -156,9 +153,7 @@ func TestDumpsAreCheckedAfterwards(t *testing.T) {
 		return fakeGuardOf(p, uid)
 	}
 	out, err := d.Dump(context.Background(), api.DumpRequest{PID: 10, Children: true, Asker: api.Asker{UID: 7}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var pids []uint32
 	for _, p := range out.Processes {
 		pids = append(pids, p.PID)

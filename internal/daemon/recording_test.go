@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func call(pid uint32, ts uint64) event.Event {
@@ -26,18 +27,12 @@ func call(pid uint32, ts uint64) event.Event {
 func fetch(t *testing.T, d *Daemon, pid uint32, last time.Duration, from uint64) *recording.Recording {
 	t.Helper()
 	r, err := d.Record(context.Background(), api.Asker{Any: true}, pid, last, from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer r.Release()
 	var buf bytes.Buffer
-	if err := recording.WriteStream(&buf, r.Meta(), r.Events()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, recording.WriteStream(&buf, r.Meta(), r.Events()))
 	rec, err := recording.ReadStream(&buf, recording.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return rec
 }
 
@@ -200,9 +195,7 @@ func TestRecordingOfWhatIsNotWatched(t *testing.T) {
 func TestRecordGivesUpWithItsCaller(t *testing.T) {
 	w := newWorld(t)
 	d, err := New(Options{}, w.parts) // nobody drains
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ctx, cancel := newContext()
 	cancel()
 	if _, err := d.Record(ctx, api.Asker{Any: true}, 10, 0, 0); !errors.Is(err, context.Canceled) {
@@ -240,9 +233,7 @@ func TestLibraryProbedLateIsALossOfThatTime(t *testing.T) {
 func TestOverwrittenEventsAreALossOfWindowsThatReachThem(t *testing.T) {
 	w := newWorld(t)
 	rec, err := recording.NewRecorder(recording.MinBudget, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	w.parts.Recorder = rec
 	d, _ := w.start(Options{Keep: time.Hour}, process(10, 0, second))
 	const n = 1_000_000 // more than the budget

@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestRelease: a released target is forgotten by all sources with its children, and what it does then is not
@@ -31,9 +32,7 @@ func TestRelease(t *testing.T) {
 		}
 		return ""
 	}
-	if err := d.Release(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.Release(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}))
 	before, forgotten := seen()
 	slices.Sort(forgotten)
 	if !slices.Equal(forgotten, []uint32{30, 31}) || state() != api.Released {
@@ -47,9 +46,7 @@ func TestRelease(t *testing.T) {
 	if now, _ := seen(); now[len(now)-1] != 40 {
 		t.Errorf("%v are followed, want only 40 after the release", now[len(before):])
 	}
-	if err := d.Watch(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.Watch(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}))
 	now, _ := seen()
 	again := slices.Clone(now[len(before)+1:])
 	slices.Sort(again)
@@ -81,9 +78,7 @@ func TestReleaseAwaitsAgents(t *testing.T) {
 	w.parts.Sources = append(w.parts.Sources, a)
 	d, _ := w.start(Options{}, process(30, 0, second), process(31, 30, 2*second), process(40, 0, second))
 	ask := api.WatchRequest{PID: 30, AnyOwner: true}
-	if err := d.Release(t.Context(), ask); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.Release(t.Context(), ask))
 	a.amu.Lock()
 	awaited := a.awaited
 	a.stays = true

@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestTargetsThatComeAndGo: a daemon that 5,000 targets came and went under, one each second of its clock, keeps no
@@ -49,14 +50,10 @@ func (w *world) comesAndGoes(d *Daemon, p proc.Process) {
 	w.other.mu.Lock()
 	w.other.losses = []loss.Loss{{Reason: loss.AgentRefused, Count: 1, PID: p.PID, Where: where}}
 	w.other.mu.Unlock()
-	if err := d.follower.include(api.WatchRequest{PID: p.PID, AnyOwner: true, Found: true}); err != nil {
-		w.t.Fatal(err)
-	}
+	must.NoError(w.t, d.follower.include(api.WatchRequest{PID: p.PID, AnyOwner: true, Found: true}))
 	until(func() bool { return d.follower.follows(p.PID) })
 	w.rings.put(event.Event{TS: w.now.Load(), PID: p.PID, TID: p.PID, Kind: event.Call, Flags: event.Timed})
-	if err := d.drainer.now(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	must.NoError(w.t, d.drainer.now(w.t.Context()))
 	d.history.tick(w.now.Load())
 	p.Died = w.now.Load() + 1
 	w.watcher.emit(proc.Exited, p, p.Died)

@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/metrics"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // served is a whole daemon, with fakes instead of a kernel.
@@ -39,13 +40,9 @@ func serve(t *testing.T, ctx context.Context, opts Options) *served { //nolint:r
 	tally := metrics.NewTally(w.source.Functions, metrics.DecodeCopies)
 	w.parts.Counter = tally
 	d, err := New(opts, w.parts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	l, err := api.Listen(s.cfg.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	go func() { s.ended <- s.cfg.serve(ctx, d, tally, l, w.parts.Log) }()
 	until(func() bool { return w.logs.FilterMessage("ready").Len() == 1 })
 	return s
@@ -54,9 +51,7 @@ func serve(t *testing.T, ctx context.Context, opts Options) *served { //nolint:r
 func (s *served) client(t *testing.T) *api.Client {
 	t.Helper()
 	c, err := api.Dial(s.cfg.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -73,9 +68,7 @@ func TestWholeDaemonOverItsSocket(t *testing.T) {
 		t.Fatalf("recording = %v, %v", rec, err)
 	}
 	st, err := s.client(t).Status(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if st.Uptime != 3 || st.Rings.Events != 2 || st.Recorder.Events != 2 || st.Recorder.Reach != 3 ||
 		st.Self.RSS == 0 ||
 		st.Self.CPU == 0 {
@@ -103,14 +96,10 @@ func (s *served) scrape(t *testing.T) string {
 	t.Helper()
 	url := s.logs.FilterMessage("metrics are served").All()[0].ContextMap()["address"].(string)
 	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return string(body)
 }
 
@@ -146,9 +135,7 @@ func TestRequestInFlightIsAnsweredWhenTheDaemonStops(t *testing.T) {
 
 func TestDaemonWhoseMetricsPortIsTakenEndsCleanly(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	w := newWorld(t)
 	cfg := Config{
@@ -157,13 +144,9 @@ func TestDaemonWhoseMetricsPortIsTakenEndsCleanly(t *testing.T) {
 		MetricsAddr: l.Addr().String(),
 	}
 	d, err := New(Options{PIDs: []int{10}}, w.parts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	sock, err := api.Listen(cfg.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer sock.Close()
 	err = cfg.serve(context.Background(), d, metrics.NewTally(w.source.Functions, metrics.DecodeCopies),
 		sock, w.parts.Log)
@@ -195,9 +178,7 @@ func TestRunChecksTheKernelFirst(t *testing.T) {
 func TestRunFindsAnotherDaemonBeforeItCosts(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s.sock")
 	l, err := api.Listen(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	err = Run(context.Background(), Config{Socket: socket, Check: func() error { return nil }}, newWorld(t).parts.Log)
 	if clierror.CodeOf(err) != clierror.Busy {
@@ -229,9 +210,7 @@ func TestAStopWhileStarting(t *testing.T) {
 func TestAStopThatTakesTooLong(t *testing.T) {
 	w := newWorld(t)
 	d, err := New(Options{}, w.parts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	never := make(chan struct{})
 	defer close(never)
 	err = d.within(time.Millisecond, func() error {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestTicker(t *testing.T) {
 	k, err := newTicker(time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	k.start(ctx)
 	select {

@@ -8,6 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestWatchAddsATarget: while the daemon runs, without any target at first, and again under the same
@@ -20,9 +21,7 @@ func TestWatchAddsATarget(t *testing.T) {
 	}
 	p := process(30, 0, second)
 	w.watcher.onAdd[30] = []proc.Process{p}
-	if err := d.Watch(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.Watch(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}))
 	if o, ok := d.Lookup(30); !ok || o.UID != 7 || o.Exited {
 		t.Errorf("the target is %+v, %v", o, ok)
 	}
@@ -39,9 +38,7 @@ func TestWatchAddsATarget(t *testing.T) {
 	w.watcher.mu.Lock()
 	w.watcher.onAdd[30] = []proc.Process{later}
 	w.watcher.mu.Unlock()
-	if err := d.Watch(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.Watch(t.Context(), api.WatchRequest{PID: 30, AnyOwner: true}))
 	if o, ok := d.Lookup(30); !ok || o.UID != 8 || o.Exited {
 		t.Errorf("the later target is %+v, %v", o, ok)
 	}

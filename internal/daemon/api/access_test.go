@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -34,16 +35,12 @@ func TestWhoSeesWhichTargets(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			client := dialAs(t, socket, c.uid)
 			got, err := client.Targets(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if d := cmp.Diff(c.want, pidsOf(got)); d != "" {
 				t.Errorf("targets (-want +got):\n%s", d)
 			}
 			st, err := client.Status(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if d := cmp.Diff(c.want, pidsOf(st.Targets)); d != "" {
 				t.Errorf("targets of the status (-want +got):\n%s", d)
 			}
@@ -54,9 +51,7 @@ func TestWhoSeesWhichTargets(t *testing.T) {
 func TestStatusHidesOthersLibrariesAndLosses(t *testing.T) {
 	socket := serve(t, newFake(), patient())
 	st, err := dialAs(t, socket, alice).Status(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var paths []string
 	for _, l := range st.Libraries {
 		paths = append(paths, l.Path)

@@ -15,15 +15,14 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 func allowing(t *testing.T, text string) Allow {
 	t.Helper()
 	a, err := ParseAllow(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return a
 }
 
@@ -179,9 +178,7 @@ func TestSlowRequestsOfOneUser(t *testing.T) {
 	var cut sync.WaitGroup
 	for range limits.ConnectionsPerUser {
 		conn, err := connectAs(t, socket, alice)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer conn.Close()
 		go func() { // a byte at a time, for ever
 			_, _ = conn.Write([]byte("GET /v1/status HTTP/1.1\r\nX: "))

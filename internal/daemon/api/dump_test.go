@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // dumpBackend makes dumps too.
@@ -32,9 +33,7 @@ func TestDumpOfOnesOwn(t *testing.T) {
 	b := &dumpBackend{fakeBackend: newFake()}
 	socket := serve(t, b, patient())
 	d, err := dialAs(t, socket, alice).Dump(context.Background(), alicePID, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if d.Target != alicePID || len(d.Processes) != 1 || d.Processes[0].Threads[0].State != dump.Idle {
 		t.Errorf("dump = %+v", d)
 	}

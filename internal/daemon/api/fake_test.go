@@ -19,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -189,9 +190,7 @@ func serveWith(t *testing.T, b backend, limits Limits, setUp func(*Server)) stri
 	t.Helper()
 	path := filepath.Join(publicDir(t), "s.sock")
 	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s := NewServer(b, limits, nil)
 	setUp(s)
 	ended := make(chan error, 1)
@@ -214,22 +213,16 @@ func serveWith(t *testing.T, b backend, limits Limits, setUp func(*Server)) stri
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "api")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
 func dial(t *testing.T, socket string) *Client {
 	t.Helper()
 	c, err := Dial(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }

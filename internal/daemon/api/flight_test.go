@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // saving is a backend that writes to its disk.
@@ -28,9 +29,7 @@ func TestOnlyRootSaves(t *testing.T) {
 	s.own = 0
 	ask := func(uid uint32, query string) error {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://x"+pathFlight+query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return s.flight(discard{}, r, peer{uid: uid})
 	}
 	if err := ask(1000, ""); clierror.CodeOf(err) != clierror.Permission || len(backend.pids) != 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -20,9 +21,7 @@ import (
 func raw(t *testing.T, socket, text string) (*http.Response, string) {
 	t.Helper()
 	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
@@ -33,9 +32,7 @@ func raw(t *testing.T, socket, text string) (*http.Response, string) {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return resp, string(body)
 }
 
@@ -77,9 +74,7 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 	limits.Request = 20 * time.Millisecond
 	socket := serve(t, newFake(), limits)
 	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /v1/status HTTP/1.1\r\nHos")
 	if _, err := io.ReadAll(conn); err != nil { // a hang here is the failure
@@ -92,9 +87,7 @@ func TestBodyThatNeverEndsIsCutOff(t *testing.T) {
 	limits.Request = 20 * time.Millisecond
 	socket := serve(t, newFake(), limits)
 	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
 	if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
@@ -108,9 +101,7 @@ func TestConnectionWithoutCredentialsIsRefused(t *testing.T) {
 	wantFault(t, err, clierror.Permission)
 	// A TCP connection has no peer: Serve must not let it in by mistake.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	go s.Serve(l) //nolint:errcheck // ended by Close below
 	defer s.http.Close()
 	resp, err := http.Get("http://" + l.Addr().String() + pathVersion)
@@ -132,9 +123,7 @@ func TestNoDaemon(t *testing.T) {
 	}
 	stale := dir + "/stale.sock"
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 	_, err = Dial(stale)
@@ -144,9 +133,7 @@ func TestNoDaemon(t *testing.T) {
 func TestDaemonThatGoesAwayAfterDial(t *testing.T) {
 	path := publicDir(t) + "/s.sock"
 	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	client := dial(t, path)
 	_ = l.Close()
 	_, err = client.Status(context.Background())
@@ -157,9 +144,7 @@ func TestSocketThatAUserMayNotReach(t *testing.T) {
 	needs.Root(t, "it connects as other users")
 	path := t.TempDir() + "/s.sock" // only root can enter the directory
 	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	client := dialAs(t, path, alice)
 	transport := client.http.Transport.(*http.Transport)
@@ -179,9 +164,7 @@ func answering(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	path := publicDir(t) + "/s.sock"
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Second}
 	go s.Serve(l) //nolint:errcheck // ended by Close below
 	t.Cleanup(func() { _ = s.Close() })

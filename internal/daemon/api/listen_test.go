@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -22,15 +23,11 @@ func TestListenMakesAnOpenSocketWhateverTheUmask(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	path := filepath.Join(dir, "s.sock")
 	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	for name, want := range map[string]os.FileMode{dir: os.ModeDir | 0o755, path: os.ModeSocket | 0o666} {
 		info, err := os.Lstat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if info.Mode() != want {
 			t.Errorf("%s has mode %v, want %v", name, info.Mode(), want)
 		}
@@ -42,12 +39,8 @@ func TestListenLeavesNothingBehind(t *testing.T) {
 	path := filepath.Join(dir, "s.sock")
 	for range 2 { // the second time shows that the first one gave everything back
 		l, err := Listen(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
+		must.NoError(t, l.Close())
 		if err := l.Close(); err != nil {
 			t.Errorf("second Close = %v", err)
 		}
@@ -61,9 +54,7 @@ func TestListenLeavesNothingBehind(t *testing.T) {
 func TestSecondDaemonIsToldThePidOfTheFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	_, err = Listen(path)
 	wantFault(t, err, clierror.Busy)
@@ -106,14 +97,10 @@ func TestOnlyOneOfManyGetsTheSocket(t *testing.T) {
 func TestStaleSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	dead.SetUnlinkOnClose(false) // as after kill -9
 	_ = dead.Close()
-	if err := os.WriteFile(path+".lock", []byte("12345\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path+".lock", []byte("12345\n"), 0o600))
 	l, err := Listen(path)
 	if err != nil {
 		t.Fatalf("a stale socket is in the way: %v", err)
@@ -127,13 +114,9 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 func TestWhatIsNoSocketStays(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "precious")
-	if err := os.WriteFile(file, []byte("data"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, []byte("data"), 0o600))
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(file, link); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Symlink(file, link))
 	for _, path := range []string{file, link, dir} {
 		_, err := Listen(path)
 		wantFault(t, err, clierror.Usage)
@@ -153,13 +136,9 @@ func TestWhatIsNoSocketStays(t *testing.T) {
 func TestLockThatIsALinkIsNotFollowed(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim")
-	if err := os.WriteFile(victim, []byte("data"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(victim, []byte("data"), 0o600))
 	path := filepath.Join(dir, "s.sock")
-	if err := os.Symlink(victim, path+".lock"); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Symlink(victim, path+".lock"))
 	if _, err := Listen(path); err == nil {
 		t.Fatal("a lock was taken through a symbolic link")
 	}
@@ -180,13 +159,9 @@ func TestListenOnBadPaths(t *testing.T) {
 func TestOpenRefusesWhatTookTheSocketsPlace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "shadow")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, nil, 0o600))
 	link := filepath.Join(dir, "s.sock")
-	if err := os.Symlink(file, link); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Symlink(file, link))
 	if err := open(link); err == nil {
 		t.Error("a symbolic link was opened to everybody")
 	}
@@ -220,21 +195,15 @@ func TestNobodyElseCanLock(t *testing.T) {
 	needs.Root(t, "it connects as other users")
 	path := filepath.Join(publicDir(t), "s.sock")
 	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := flockAs(t, path+".lock", 65534); !errors.Is(err, syscall.EACCES) {
 		t.Errorf("another user opens the lock: %v", err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, l.Close())
 	if err := os.WriteFile(path+".lock", []byte("4194305\n"), 0o644); err != nil { //nolint:gosec // as a daemon of before left it
 		t.Fatal(err)
 	}
-	if err := flockAs(t, path+".lock", 65534); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, flockAs(t, path+".lock", 65534))
 	l, err = Listen(path)
 	if err != nil {
 		t.Fatalf("a user who holds an old lock keeps the daemon from starting: %v", err)

@@ -17,15 +17,14 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestRecordingArrivesWhole(t *testing.T) {
 	b := newFake()
 	client := dial(t, serve(t, b, patient()))
 	rec, err := client.Recording(context.Background(), alicePID, Window{Last: 30 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(rec.Events) != 2 || rec.Events[1] != b.events[1] || rec.Meta.Target != alicePID ||
 		len(rec.Meta.Functions) != 1 {
 		t.Errorf("recording = %+v", rec)
@@ -76,9 +75,7 @@ func TestWaitingEndsWithTheDaemon(t *testing.T) {
 	b := newFake()
 	path := publicDir(t) + "/s.sock"
 	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	s := NewServer(b, patient(), nil)
 	go s.Serve(l) //nolint:errcheck // its end is the test's
@@ -190,18 +187,14 @@ func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
 	limits.Send = 50 * time.Millisecond
 	socket := serve(t, b, limits)
 	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET %s?pid=%d HTTP/1.1\r\nHost: x\r\n\r\n", PathRecording, alicePID)
 	for b.released.Load() == 0 { // a hang here is the failure
 		time.Sleep(time.Millisecond)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer resp.Body.Close()
 	if _, err := recording.ReadStream(resp.Body, recording.DefaultLimits()); err == nil {
 		t.Error("a recording that was cut off reads as a whole one")
@@ -211,9 +204,7 @@ func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
 func TestDaemonThatDiesMidStreamIsAnErrorWithAHint(t *testing.T) {
 	path := publicDir(t) + "/s.sock"
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	go func() {
 		for {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -37,12 +38,8 @@ func TestRelease(t *testing.T) {
 	needs.Root(t, "it connects as other users")
 	b := &addingBackend{fakeBackend: newFake()}
 	socket := serve(t, b, patient())
-	if err := dial(t, socket).Release(t.Context(), 77); err != nil {
-		t.Fatal(err)
-	}
-	if err := dialAs(t, socket, otherThread).Release(t.Context(), 78); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, dial(t, socket).Release(t.Context(), 77))
+	must.NoError(t, dialAs(t, socket, otherThread).Release(t.Context(), 78))
 	if want := []WatchRequest{{PID: 1077, AnyOwner: true}, {PID: 1078, Owner: otherThread}}; !slices.Equal(
 		b.asked,
 		want,
@@ -59,12 +56,8 @@ func TestWatch(t *testing.T) {
 	needs.Root(t, "it connects as other users")
 	b := &addingBackend{fakeBackend: newFake()}
 	socket := serve(t, b, patient())
-	if err := dial(t, socket).Watch(t.Context(), 77); err != nil {
-		t.Fatal(err)
-	}
-	if err := dialAs(t, socket, otherThread).Watch(t.Context(), 78); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, dial(t, socket).Watch(t.Context(), 77))
+	must.NoError(t, dialAs(t, socket, otherThread).Watch(t.Context(), 78))
 	if want := []WatchRequest{{PID: 77, AnyOwner: true}, {PID: 78, Owner: otherThread}}; !slices.Equal(b.asked, want) {
 		t.Errorf("asked was %+v, want %+v", b.asked, want)
 	}

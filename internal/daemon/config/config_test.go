@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func everything(Setting) bool { return true }
@@ -19,9 +20,7 @@ func flags(kv map[string]string) Values { return Values{Where: Flag, ByKey: kv} 
 
 func TestDefaultsAreAsPromised(t *testing.T) {
 	got, err := Load(everything)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := Settings{
 		Enabled: true, LogLevel: "info", TraceSizeMB: 100, SyncErrorMarginUS: 1000,
 		ReportFormat: "markdown", ReportPath: "./report.md", CPUSamplingHz: 99,
@@ -38,9 +37,7 @@ func TestOrder(t *testing.T) {
 	}}
 	env := Environment{"INFERSCOPE_TRACE_SIZE_MB=2", "INFERSCOPE_LOG_LEVEL=warn", "INFERSCOPE_SINGLE_GPU="}
 	got, err := Load(everything, flags(map[string]string{"trace_size_mb": "1"}), env, file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if got.TraceSizeMB != 1 {
 		t.Errorf("trace_size_mb = %d, want the flag's 1", got.TraceSizeMB)
 	}
@@ -95,9 +92,7 @@ func TestValuesThatAreTaken(t *testing.T) {
 		"INFERSCOPE_ENABLED=OFF", "INFERSCOPE_LOG_LEVEL= Debug ", "INFERSCOPE_CUDA_VERSION=12.4.1",
 		"INFERSCOPE_SINGLE_GPU=1",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if got.Enabled || got.LogLevel != "debug" || got.CUDAVersion != "12.4" || !got.SingleGPU {
 		t.Errorf("got %+v", got)
 	}
@@ -165,9 +160,7 @@ func ExampleEnvironment_Warnings() {
 func TestVisibleGPUs(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 	}
 	for env, want := range map[string]int{
 		"": 3, "CUDA_VISIBLE_DEVICES=0": 1, "CUDA_VISIBLE_DEVICES=1, 2": 2,

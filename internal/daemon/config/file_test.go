@@ -12,14 +12,13 @@ import (
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func write(t *testing.T, text string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), FileName)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	if err := os.Chmod(path, mode); err != nil { // whatever the umask is
 		t.Fatal(err)
 	}
@@ -35,9 +34,7 @@ func TestFile(t *testing.T) {
 		0o644,
 	)
 	f, err := ReadFile(path, own())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := map[string]string{
 		"trace_size_mb":             "250",
 		"log_level":                 "debug",
@@ -94,9 +91,7 @@ func TestUnknownKeys(t *testing.T) {
 // Every value says where it comes from.
 func TestExplain(t *testing.T) {
 	f, err := ReadFile(write(t, "trace_size_mb: 250\nlog_level: debug\nreport_path: r.md\n", 0o600), own())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s, origins, err := Explain(everything, flags(map[string]string{"log_level": "error"}),
 		Environment{"INFERSCOPE_TRACE_SIZE_MB=300", "INFERSCOPE_LOG_LEVEL=warn"}, f)
 	if err != nil || s.TraceSizeMB != 300 || s.LogLevel != "error" || s.ReportPath != "r.md" ||
@@ -144,14 +139,10 @@ func TestBadFiles(t *testing.T) {
 // A file that somebody else has put there is not heeded, and the user is told.
 func TestForeignFiles(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Mkfifo(pipe, 0o600))
 	real := write(t, "log_level: debug\n", 0o600)
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(real, link); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Symlink(real, link))
 	for name, c := range map[string]struct {
 		path  string
 		owner uint32

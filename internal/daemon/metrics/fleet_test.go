@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestRolling: what stretches say adds up, and ends with the target.
@@ -64,9 +65,7 @@ inferscope_uploads_total{result="uploaded"} 2
 		t.Errorf("%v %v", problems, err)
 	}
 	all, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	found := false
 	for _, family := range all {
 		if family.GetName() != "inferscope_iteration_seconds" {
@@ -98,9 +97,7 @@ func TestSeriesOfTargetsAreBounded(t *testing.T) {
 	tally := NewTally(table, testDecoder)
 	r := registry(t, tally, func() api.Status { return api.Status{} })
 	before, err := testutil.GatherAndCount(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for pid := uint32(1); pid <= 500; pid++ {
 		tally.Target(pid, pid)
 		tally.Add(calls(pid, launch, 1, 0, 0))

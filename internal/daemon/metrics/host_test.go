@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestNamesUnderWhichMetricsAreServed: a page whose name was made to point here reads nothing.
@@ -27,19 +29,13 @@ func TestNamesUnderWhichMetricsAreServed(t *testing.T) {
 		{[]string{"*"}, "gpu8.example:9400", http.StatusOK},
 	} {
 		s, err := Listen(context.Background(), "127.0.0.1:0", tt.hosts, registry(t, filled(), status), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		go s.Serve() //nolint:errcheck // ended by Close below
 		req, err := http.NewRequest(http.MethodGet, "http://"+s.Addr()+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		req.Host = tt.host
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 		if resp.StatusCode != tt.want {

@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // Indices into table.
@@ -131,18 +132,14 @@ func filled() *Tally {
 func registry(t *testing.T, tally *Tally, status func() api.Status) *prometheus.Registry {
 	t.Helper()
 	r, err := NewRegistry(tally, status)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return r
 }
 
 func TestMetricsKeepPrometheusConventions(t *testing.T) {
 	r := registry(t, filled(), status)
 	problems, err := testutil.GatherAndLint(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -224,9 +221,7 @@ func TestEveryLossHasASeries(t *testing.T) {
 		t.Errorf("%d series of losses, %v, want %d", n, err, len(loss.Kinds()))
 	}
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == "inferscope_losses_total" && m.GetLabel()[0].GetValue() == "ring_full" &&
@@ -317,17 +312,13 @@ func TestAddress(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s, err := Listen(context.Background(), "127.0.0.1:0", nil, registry(t, filled(), status), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ended := make(chan error)
 	go func() { ended <- s.Serve() }()
 	statuses := map[string]int{}
 	for _, path := range []string{"/metrics", "/", "/debug/pprof/"} {
 		resp, err := http.Get("http://" + s.Addr() + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		statuses[path] = resp.StatusCode

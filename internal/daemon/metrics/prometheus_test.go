@@ -15,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/promtest"
 )
 
@@ -50,9 +51,7 @@ func scraped(t *testing.T) (address string) {
 		return s
 	}
 	s, err := Listen(context.Background(), "127.0.0.1:0", nil, registry(t, tally, st), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	go func() { _ = s.Serve() }()
 	go func() {
 		defer close(stopped)
@@ -84,9 +83,7 @@ func scraped(t *testing.T) (address string) {
 func TestPromtoolFindsNothing(t *testing.T) {
 	promtool := promtest.Tool(t, "promtool")
 	resp, err := http.Get("http://" + scraped(t) + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || !bytes.Contains(text, []byte("inferscope_gpu_idle_seconds_total")) {
@@ -137,9 +134,7 @@ func TestNamesInDeploy(t *testing.T) {
 	tally := filled()
 	tally.Request(answered(10, "llama"))
 	all, err := registry(t, tally, busyStatus).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	known := map[string]bool{
 		"inferscope_gpu_seconds_total":      true,
 		"inferscope_gpu_idle_seconds_total": true,
@@ -150,9 +145,7 @@ func TestNamesInDeploy(t *testing.T) {
 	}
 	for _, file := range []string{"../../../deploy/alerts.yaml", "../../../deploy/grafana/inferscope.json"} {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, name := range regexp.MustCompile(`(inferscope|gen_ai)_[a-z_]+`).FindAllString(string(text), -1) {
 			if strings.HasPrefix(name, "gen_ai_") && !strings.HasPrefix(name, "gen_ai_server_") {
 				continue // a label

@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // answered is a request of 1 s, whose first token came after 0.2 s, and 10 tokens more in the 0.5 s behind it.
@@ -25,9 +26,7 @@ func answered(pid uint32, model string) *recording.Request {
 func family(t *testing.T, r *prometheus.Registry, name string) []*dto.Metric {
 	t.Helper()
 	all, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, f := range all {
 		if f.GetName() == name {
 			return f.GetMetric()
@@ -194,9 +193,7 @@ func TestSeriesOfRequestsAreBounded(t *testing.T) {
 // TestSpans: both results have a series from the start, and keep the conventions.
 func TestSpans(t *testing.T) {
 	r := prometheus.NewRegistry()
-	if err := Spans(r, func() uint64 { return 7 }, func() uint64 { return 0 }); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Spans(r, func() uint64 { return 7 }, func() uint64 { return 0 }))
 	for result, want := range map[string]float64{"sent": 7, "lost": 0} {
 		found := labelled(family(t, r, "inferscope_otlp_spans_total"), fmt.Sprintf("result=%q", result))
 		if len(found) != 1 || found[0].GetCounter().GetValue() != want {

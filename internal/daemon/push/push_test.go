@@ -23,6 +23,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const (
@@ -142,9 +143,7 @@ func watched() Watched {
 func pusher(t *testing.T, url, headers string, share float64) (*Pusher, *observer.ObservedLogs) {
 	t.Helper()
 	e, err := ParseEndpoint(url, headers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	core, logs := observer.New(zapcore.DebugLevel)
 	return New(Options{Endpoint: e, Share: share}, watched(), zap.New(core)), logs
 }
