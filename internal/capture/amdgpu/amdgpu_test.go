@@ -14,6 +14,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 )
 
@@ -55,12 +56,8 @@ func tree(t *testing.T) string {
 		"card12/device/hwmon/hwmon5/freq2_input":    "1600000000\n",
 	} {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return root
 }
@@ -81,24 +78,18 @@ func TestRead(t *testing.T) {
 		t.Errorf("%v, -want +got\n%s", err, diff)
 	}
 	hwmon := filepath.Join(list[0].device, "hwmon/hwmon5")
-	if err := os.Rename(filepath.Join(hwmon, "power1_average"), filepath.Join(hwmon, "power1_input")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Rename(filepath.Join(hwmon, "power1_average"), filepath.Join(hwmon, "power1_input")))
 	if got, err = list[0].read(9); err != nil || got.Power != 214_500 {
 		t.Errorf("%d mW, %v from power1_input", got.Power, err)
 	}
-	if err := os.Rename(filepath.Join(hwmon, "temp1_input"), filepath.Join(hwmon, "temp2_input")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Rename(filepath.Join(hwmon, "temp1_input"), filepath.Join(hwmon, "temp2_input")))
 	if got, err = list[0].read(9); err != nil || got.Temperature != 62 {
 		t.Errorf("%d C, %v from temp2_input", got.Temperature, err)
 	}
 	if rx, tx, ok := list[0].pcie(); !ok || rx != 256_000 || tx != 5120 {
 		t.Errorf("PCIe %d, %d, %t", rx, tx, ok)
 	}
-	if err := os.Remove(filepath.Join(list[0].device, "gpu_busy_percent")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(filepath.Join(list[0].device, "gpu_busy_percent")))
 	if got, err := list[0].read(9); err == nil {
 		t.Errorf("a load that is not known is %d%%", got.Utilization)
 	}
@@ -189,9 +180,7 @@ func TestSamples(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	p := sleeper.Mapping(t, "libamdhip64.so.6")
-	if err := s.Follow(p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(p))
 	until(t, "samples with PCIe", func() bool {
 		latest := s.Latest()
 		return len(latest) == 1 && latest[0].Links == recording.PCIeLink|recording.PCIeAtMost &&
@@ -229,18 +218,12 @@ func TestProcesses(t *testing.T) {
 		"proc/4712/vram_51183":        "0\n",
 	} {
 		path = filepath.Join(compute, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	s := New(Options{Folder: tree(t), Compute: compute})
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libamdhip64.so.6")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libamdhip64.so.6")))
 	until(t, "processes", func() bool { return len(s.Processes()) > 0 })
 	got := s.Processes()
 	want := []recording.GPUProcess{{TS: got[0].TS, PID: 4711, UUID: s.cards[0].uuid, Used: 1 << 30}}
@@ -260,12 +243,8 @@ func TestNoCard(t *testing.T) {
 func TestOneCardFails(t *testing.T) {
 	root := tree(t)
 	second := filepath.Join(root, "card13/device")
-	if err := os.MkdirAll(second, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(second, "vendor"), []byte(vendor+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(second, 0o700))
+	must.NoError(t, os.WriteFile(filepath.Join(second, "vendor"), []byte(vendor+"\n"), 0o600))
 	s := New(Options{Folder: root})
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		for _, i := range order {
@@ -289,21 +268,13 @@ func TestOneCardFails(t *testing.T) {
 func TestForgetDoesNotWait(t *testing.T) {
 	root := tree(t)
 	bandwidth := filepath.Join(root, "card12/device/pcie_bw")
-	if err := os.Remove(bandwidth); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(bandwidth, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(bandwidth))
+	must.NoError(t, syscall.Mkfifo(bandwidth, 0o600))
 	w, err := os.OpenFile(bandwidth, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer w.Close()
 	s, p := New(Options{Folder: root}), sleeper.Mapping(t, "libamdhip64.so.6")
-	if err := s.Follow(p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(p))
 	forgotten := make(chan struct{})
 	go func() {
 		s.Forget(p)
@@ -321,9 +292,7 @@ func TestForgetDoesNotWait(t *testing.T) {
 	if _, err := w.WriteString(answer + strings.Repeat(" ", maxFile-len(answer))); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Close())
 	if len(s.links) != 0 {
 		t.Errorf("%+v is kept", s.links)
 	}

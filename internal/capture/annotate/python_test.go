@@ -20,6 +20,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -50,9 +51,7 @@ func start(t *testing.T, prefix ...string) *script {
 	needs.Root(t, "it opens the memory of other processes through /proc/PID/map_files")
 	python := needs.Tool(t, "python3")
 	where, err := filepath.Abs("../../../python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	args := append(prefix, python, "-c", interpreter)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+where, "PYENV_VERSION=3.12.1")
@@ -82,9 +81,7 @@ func (s *script) run(code string) {
 func describe(t *testing.T, pid int) *proc.Process {
 	t.Helper()
 	p, err := proc.Describe(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -117,9 +114,7 @@ func (c *collector) name(e *event.Event) string {
 func follow(t *testing.T, p *proc.Process) *collector {
 	t.Helper()
 	c := &collector{source: New(zap.NewNop())}
-	if err := c.source.Follow(p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.source.Follow(p))
 	c.until(t, "the memory of scopes", func() bool { return c.source.State().State == "running" })
 	c.feed()
 	return c
@@ -162,9 +157,7 @@ func TestTheEndOfRecording(t *testing.T) {
 	s := start(t)
 	c := follow(t, describe(t, s.pid))
 	s.run("with scope('last'): pass")
-	if err := c.source.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.source.Close())
 	c.feed()
 	if len(c.events) != 1 || c.name(&c.events[0]) != "last" {
 		t.Errorf("the end has %+v", c.events)
@@ -197,9 +190,7 @@ func TestChildren(t *testing.T) {
 	)
 	pid := s.number("child")
 	child := describe(t, pid)
-	if err := c.source.Follow(child); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.source.Follow(child))
 	c.until(t, "the child's scope", func() bool { return len(c.events) == 1 })
 	if e := &c.events[0]; e.PID != uint32(pid) || e.TID != uint32(pid) || c.name(e) != "in the child" {
 		t.Errorf("the event is %+v %q", e, c.name(e))
@@ -286,9 +277,7 @@ func TestARingThatCannotBeTrusted(t *testing.T) {
 				"s._state.words = None\ns._state.ring = None\nfd = os.memfd_create('inferscope-scopes', 2)\n" +
 				"os.ftruncate(fd, 4096)\nm = mmap.mmap(fd, 4096)\nm[:64] = head\n" + c.code)
 			src := &collector{source: New(zap.NewNop())}
-			if err := src.source.Follow(describe(t, s.pid)); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, src.source.Follow(describe(t, s.pid)))
 			src.until(t, "a refusal", func() bool { return len(src.source.Losses()) == 1 })
 			if l := src.source.Losses()[0]; !strings.Contains(l.Detail, c.want) {
 				t.Errorf("the loss is %+v, want %q", l, c.want)

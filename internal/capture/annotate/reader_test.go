@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const (
@@ -57,9 +58,7 @@ func (m memory) write(n uint64, s scope) {
 func (m memory) reader(t testing.TB) *reader {
 	t.Helper()
 	r, err := newRing(m, testPID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return newReader(r, newTexts(), &proc.Process{PID: testPID, NSPID: testPID, Born: 100})
 }
 
@@ -212,9 +211,7 @@ func BenchmarkRead(b *testing.B) {
 	copy(m, newMemory()[:headerBytes])
 	binary.LittleEndian.PutUint32(m[headSlots:], slots)
 	ring, err := newRing(m, testPID)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	for n := range uint64(slots) {
 		at := m[headerBytes+n*recordBytes:]
 		s := newMemory()

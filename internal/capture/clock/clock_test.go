@@ -4,15 +4,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestMonotonicIsTheKernelsClock: a time lies between two that the kernel says before and after it.
 func TestMonotonicIsTheKernelsClock(t *testing.T) {
 	kernel := func() uint64 {
 		var now unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
 		return uint64(now.Nano())
 	}
 	for range 100 {

@@ -10,42 +10,31 @@ import (
 
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestFilesAreReadAgain: what was read of a library, and planned for it, serves other processes, and not once the file
 // is another one: replaced at its path, written again, or of another size.
 func TestFilesAreReadAgain(t *testing.T) {
 	image, err := os.ReadFile(filepath.Join(cudasim.Build(t).Sim, "r580", "libcuda.so.1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "libcuda.so.1")
 	write := func(at string, image []byte) {
 		t.Helper()
-		if err := os.WriteFile(at, image, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(at, image, 0o600))
 	}
 	var s Source
 	read := func() *plan {
 		t.Helper()
 		file, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer file.Close()
 		var st unix.Stat_t
-		if err := unix.Fstat(int(file.Fd()), &st); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, unix.Fstat(int(file.Fd()), &st))
 		contents, err := s.files.read(fileID{st.Dev, st.Ino}, file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		plan, err := s.plan(&library{contents: contents}, cuda.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return plan
 	}
 	write(path, image)
@@ -62,14 +51,10 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}{
 		{"another file at its path", func() {
 			write(path+".new", image)
-			if err := os.Rename(path+".new", path); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.Rename(path+".new", path))
 		}},
 		{"written again", func() {
-			if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.Chtimes(path, time.Time{}, time.Now().Add(time.Second)))
 		}},
 		{"another size", func() { write(path, append(image, 0)) }},
 	} {
@@ -80,9 +65,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		}
 	}
 	with, err := s.plan(&library{contents: contentsOf(&s)}, cuda.Options{Hot: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(with.sites.plain) <= len(first.sites.plain) {
 		t.Errorf("%d probes with all calls, %d without: one plan is taken for the other",
 			len(with.sites.plain), len(first.sites.plain))

@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestWindowsOfAnEndedProcess: nobody waits until its probes come off, which takes the kernel a while, but Close; its
@@ -50,9 +51,7 @@ func TestWindowsOfEndedProcesses(t *testing.T) {
 // TestModesOfEndedProcesses: a mode that is set after Forget does not stay for ever.
 func TestModesOfEndedProcesses(t *testing.T) {
 	living, err := proc.Describe(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer living.Close()
 	s := &Source{procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}
 	s.SetLaunches(living.ID(), LaunchesOff)

@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // bench is a source on a victim.
@@ -57,9 +58,7 @@ func watchLibrary(tb testing.TB, library string, opts cudaapi.Options, script ..
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { b.process.Close() })
-	if err := b.source.Follow(b.process); err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, b.source.Follow(b.process))
 	return b, v
 }
 
@@ -205,9 +204,7 @@ func TestSetLaunches(t *testing.T) {
 func TestLaunchesThatCannotBeProbed(t *testing.T) {
 	b, v := watch(t, cudaapi.Options{})
 	file, err := os.Open(os.DevNull) // nothing can be probed in a device
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	if n, err := b.source.AddLaunches(b.process.ID(), file, 4096); err == nil || n != 1 {
 		t.Errorf("%d libraries get probes, error %v", n, err)
@@ -221,9 +218,7 @@ func TestSetLaunchesEarly(t *testing.T) {
 	b, v := watch(t, cudaapi.Options{})
 	b.source.Forget(b.process)
 	b.source.SetLaunches(b.process.ID(), cudaapi.LaunchesOff)
-	if err := b.source.Follow(b.process); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, b.source.Follow(b.process))
 	for _, w := range b.windows() {
 		if w.End == "open" {
 			t.Errorf("launches are probed: %+v", w)

@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // Of allocations in a loop that never rests few have events, and none is lost: with those that were only
@@ -19,9 +20,7 @@ func TestFrequentCallsAreCounted(t *testing.T) {
 	v.Go()
 	b.await("skipped calls",
 		func() bool { return len(b.seen["cuMemAlloc"]) > 2000 && counted(b.seen["cuMemAlloc"]) > 20_000 })
-	if err := b.source.SetLevel(1); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, b.source.SetLevel(1))
 	seen := len(b.seen["cuMemAlloc"])
 	many := counted(b.seen["cuMemAlloc"])
 	b.await("more of them", func() bool { return counted(b.seen["cuMemAlloc"]) > many+20_000 })
@@ -158,9 +157,7 @@ func TestLevelsAreForeseen(t *testing.T) {
 	b.await("a call that is counted", func() bool { return len(b.source.Runs(b.process.PID).At) > 0 })
 	_, foreseen := perLoop()
 	for level := range 5 {
-		if err := b.source.SetLevel(level); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, b.source.SetLevel(level))
 		perLoop() // what was made before is over
 		took, _ := perLoop()
 		t.Logf("level %d: %.0f ns a loop, %.0f foreseen", level, took, foreseen[level])

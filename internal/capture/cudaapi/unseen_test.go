@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -21,9 +22,7 @@ func TestUnseen(t *testing.T) {
 	}
 	python := needs.Tool(t, "python3")
 	garbage := filepath.Join(t.TempDir(), "libcuda.so.1")
-	if err := os.WriteFile(garbage, []byte(strings.Repeat("garbage ", 1000)), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(garbage, []byte(strings.Repeat("garbage ", 1000)), 0o755))
 	cmd := exec.Command(
 		python,
 		"-c",
@@ -34,9 +33,7 @@ func TestUnseen(t *testing.T) {
 	program := child.Start(t, cmd)
 	program.Line()
 	p, err := proc.Describe(program.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { p.Close() })
 	if err := b.source.Unseen(p); err != nil {
 		t.Errorf("before it is looked at: %v", err)

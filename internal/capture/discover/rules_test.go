@@ -6,6 +6,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestRules(t *testing.T) {
@@ -44,9 +45,7 @@ func TestRules(t *testing.T) {
 		{"user=bob", "cmdline=*train.py", trainer, "denied by cmdline=*train.py"},
 	} {
 		r, err := ParseRules(c.allow, c.deny)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if got := r.Refuse(c.s); got != c.refused {
 			t.Errorf("allow %q, deny %q of %s: %q, want %q", c.allow, c.deny, c.s.Cmdline, got, c.refused)
 		}
@@ -63,9 +62,7 @@ func TestRulesOfATree(t *testing.T) {
 		Cmdline: "vllm serve m",
 	}
 	r, err := ParseRules("cmdline=vllm serve*", "cmdline=VLLM::Worker_TP1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if why := r.Refuse(worker, server); why != "" {
 		t.Errorf("a worker of an allowed server: %s", why)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/feature"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // whole is a machine on which everything is there.
@@ -162,9 +163,7 @@ func TestThisProcess(t *testing.T) {
 			{Agent: recording.Agent{PID: pid, State: "refused", Detail: "another profiler holds CUPTI"}},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if c := find(t, d, "CUPTI"); c.State != stateLimited || !strings.Contains(c.Found, "another profiler") {
 		t.Errorf("of CUPTI it says %+v", c)
 	}
@@ -184,9 +183,7 @@ func TestText(t *testing.T) {
 	d := m.diagnose()
 	d.Fail(errors.New("no such process"))
 	var b bytes.Buffer
-	if err := Text(&b, d, 60, false); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Text(&b, d, 60, false))
 	for line := range strings.Lines(b.String()) {
 		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 60 {
 			t.Errorf("%d columns: %s", n, line)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const (
@@ -40,12 +41,8 @@ func (m machine) detect(t *testing.T) Host {
 	root := t.TempDir()
 	write := func(name, content string) {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	write("proc/self/status", "Name:\tx\nCapPrm:\t"+noCaps+"\nCapEff:\t"+m.caps+"\n")
 	write("proc/sys/kernel/perf_event_paranoid", "3\n")
@@ -56,9 +53,7 @@ func (m machine) detect(t *testing.T) Host {
 		write("sys/kernel/security/lockdown", m.lockdown)
 	}
 	write("proc/self/ns/x", "")
-	if err := os.Symlink(m.pidns, filepath.Join(root, "proc/self/ns/pid")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Symlink(m.pidns, filepath.Join(root, "proc/self/ns/pid")))
 	p := Prober{Root: root, tries: []try{}}
 	for _, name := range []Name{RingBuffer, TaskStorage, Tracepoint, PerfCookie, UprobeMulti, UprobeSession, SocketLength} {
 		p.tries = append(p.tries, try{name, func() error { return m.calls[name] }})

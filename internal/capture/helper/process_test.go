@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const childEnv = "HELPER_TEST_CHILD"
@@ -33,20 +35,14 @@ func child() int {
 
 func TestStart(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte("what is handed over"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(name, []byte("what is handed over"), 0o600))
 	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), childEnv+"=1")
 	conn, err := Unwind.Start(cmd, Packets, file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	data := make([]byte, 100)
 	n, files, err := Receive(conn, data, 1)
 	if err != nil || string(data[:n]) != "what is handed over" || len(files) != 1 {
@@ -54,9 +50,7 @@ func TestStart(t *testing.T) {
 	}
 	defer files[0].Close()
 	var ours, theirs unix.Stat_t
-	if err := errors.Join(unix.Fstat(int(file.Fd()), &ours), unix.Fstat(int(files[0].Fd()), &theirs)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(unix.Fstat(int(file.Fd()), &ours), unix.Fstat(int(files[0].Fd()), &theirs)))
 	if ours.Ino != theirs.Ino || ours.Dev != theirs.Dev {
 		t.Error("another file came back")
 	}
@@ -93,9 +87,7 @@ func TestReceiveHostile(t *testing.T) {
 		"many more than wanted":   {[]byte("x"), []int{null, null, null, null, null}, 2},
 		"one, and none is wanted": {[]byte("x"), []int{null}, 0},
 	} {
-		if err := Send(ours, c.data, c.fds...); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, Send(ours, c.data, c.fds...))
 		if _, files, err := Receive(theirs, make([]byte, 10), c.most); !errors.Is(err, ErrMessage) || len(files) != 0 {
 			t.Errorf("%s: %d files, error %v", what, len(files), err)
 		}
@@ -122,9 +114,7 @@ func TestErrorOverTheWire(t *testing.T) {
 func connected(t *testing.T) (ours, theirs *net.UnixConn) {
 	t.Helper()
 	a, b, err := Pair(Packets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if ours, err = Connect(a); err != nil {
 		t.Fatal(err)
 	}
@@ -138,9 +128,7 @@ func connected(t *testing.T) (ours, theirs *net.UnixConn) {
 func open(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return len(all)
 }
 
@@ -163,16 +151,10 @@ func TestNameOfAProcess(t *testing.T) {
 	cmd.Env = append(os.Environ(), "PROCNAME_TEST=1")
 	Unwind.Give(cmd)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, cmd.Start())
 	defer func() { _ = cmd.Wait() }()
 	defer in.Close()
 	if _, err := out.Read(make([]byte, 6)); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 )
 
@@ -106,9 +107,7 @@ func TestLinks(t *testing.T) {
 		"*apps*) exit;;\nesac\nwhile :; do echo '" + line + "'; sleep 0.02; done\n"
 	s := New(Options{Program: fake(t, script)})
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "sample with both links", func() bool {
 		latest := s.Latest()
 		return len(latest) == 1 && latest[0].Links == recording.PCIeLink|recording.NVLink
@@ -149,9 +148,7 @@ func TestNoPCIe(t *testing.T) {
 	s := New(Options{Program: fake(t, "case \"$1\" in dmon) echo 'Not supported on the device(s)'; exit 3;; nvlink) "+
 		"exit 3;; *apps*) exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "reason, and samples", func() bool {
 		got := s.State()
 		return got.State == "running" && strings.Contains(got.Detail, "what PCIe carries is not known: ") &&
@@ -190,9 +187,7 @@ func TestNVLinkRefused(t *testing.T) {
 		"*apps*) exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
 	s.nvlinkPeriod = time.Millisecond
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "reason", func() bool {
 		got := s.State()
 		return got.State == "running" && strings.Contains(got.Detail, "what NVLink carries is not known: ") &&

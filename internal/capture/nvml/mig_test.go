@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 )
 
@@ -43,9 +44,7 @@ func wantParts(at uint64) []recording.GPUPart {
 
 func TestParseParts(t *testing.T) {
 	got, err := parseParts(listed, detailed, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if diff := cmp.Diff(wantParts(5), got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
@@ -74,9 +73,7 @@ func TestParts(t *testing.T) {
 	}
 	s := New(Options{Program: fake(t, script(divided))})
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "parts", func() bool { return len(s.Parts()) > 0 })
 	got := s.Parts()
 	if diff := cmp.Diff(wantParts(got[0].TS), got); diff != "" {
@@ -87,9 +84,7 @@ func TestParts(t *testing.T) {
 	}
 	whole := New(Options{Program: fake(t, script(line))})
 	defer whole.Close()
-	if err := whole.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, whole.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "samples", func() bool { return len(whole.Latest()) > 0 })
 	whole.mu.Lock()
 	whole.parts, whole.partsErr = wantParts(1), errors.New("gone") // of before the GPU was made whole

@@ -14,6 +14,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 )
 
@@ -86,9 +87,7 @@ func TestSamples(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	p := sleeper.Mapping(t, "libcuda.so.1")
-	if err := s.Follow(p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(p))
 	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 5 })
 	if got := s.State(); got.State != "running" {
 		t.Errorf("%+v", got)
@@ -122,9 +121,7 @@ func TestOlderDriver(t *testing.T) {
 		},
 	)
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
 }
 
@@ -134,9 +131,7 @@ func TestOlderDriverDivided(t *testing.T) {
 	s := New(Options{Program: fake(t, "case \"$1\" in *event_reasons*) echo 'Field \"clocks_event_reasons.active\" is "+
 		"not a valid field to query.'; exit 2;; esac\nwhile :; do echo '"+divided+"'; sleep 0.02; done\n")})
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "sample of a divided GPU", func() bool {
 		latest := s.Latest()
 		return len(latest) == 1 && latest[0].MIG
@@ -149,9 +144,7 @@ func TestNoListOfFields(t *testing.T) {
 	s := New(Options{Program: fake(t, "case \"$1\" in --query-gpu=*) echo \"$1\" >> "+asked+"; echo 'Field \"index\" "+
 		"is not a valid field to query.'; exit 2;; *) exit 3;; esac\n")})
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	var want string
 	for _, fields := range fieldLists() {
 		want += "--query-gpu=" + names(fields) + "\n"
@@ -179,9 +172,7 @@ func TestRefused(t *testing.T) {
 		),
 	})
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "reason", func() bool {
 		got := s.State()
 		// Optional: reports draw their verdict without it.
@@ -194,9 +185,7 @@ func TestProcesses(t *testing.T) {
 	s := New(Options{Program: fake(t, "case \"$1\" in *compute-apps*) echo '17, GPU-0a1b, 512'; echo '18, GPU-0a1b, "+
 		"[N/A]'; exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "processes", func() bool { return len(s.Processes()) > 0 })
 	got := s.Processes()
 	if want := (recording.GPUProcess{TS: got[0].TS, PID: 17, UUID: "GPU-0a1b", Used: 512 << 20}); len(got) != 1 ||
@@ -213,20 +202,14 @@ func TestProcesses(t *testing.T) {
 // TestXids: errors of GPUs are read from the kernel's log while a target uses one.
 func TestXids(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "kmsg")
-	if err := syscall.Mkfifo(log, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, syscall.Mkfifo(log, 0o600))
 	w, err := os.OpenFile(log, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer w.Close()
 	s := New(Options{Program: fake(t, "while :; do echo '"+line+"'; sleep 0.02; done\n"), KernelLog: log})
 	defer s.Close()
 	p := sleeper.Mapping(t, "libcuda.so.1")
-	if err := s.Follow(p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(p))
 	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
 	for _, message := range []string{
 		"usb 1-1: new device", "NVRM: Xid (PCI:0000:65:00): 31, pid=1234, name=python3, Ch 00000010. MMU Fault",
@@ -275,9 +258,7 @@ func TestProcessesRefused(t *testing.T) {
 	s := New(Options{Program: fake(t,
 		"case \"$1\" in *compute-apps*) exit 3;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
-	if err := s.Follow(sleeper.Mapping(t, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
 	until(t, "reason", func() bool {
 		got := s.State()
 		return got.State == "running" && strings.Contains(got.Detail, "what each process holds is not known") &&

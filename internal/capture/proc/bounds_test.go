@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // fakeRing is a ring as the kernel fills it, but in plain memory.
@@ -177,12 +179,8 @@ func TestThreadsAreBounded(t *testing.T) {
 // A cmdline that never answers costs its place and the deadline, and the next ones nothing.
 func TestCmdlineThatHangs(t *testing.T) {
 	root := t.TempDir()
-	if err := os.Mkdir(root+"/7", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(root+"/7/cmdline", 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Mkdir(root+"/7", 0o700))
+	must.NoError(t, unix.Mkfifo(root+"/7/cmdline", 0o600))
 	fs := newProcfs(root)
 	for range slowReads + 3 {
 		if got := fs.cmdline(7); got != "" {
@@ -196,9 +194,7 @@ func TestCmdlineThatHangs(t *testing.T) {
 	deadline := time.Now().Add(testTimeout)
 	for len(fs.slots) > 0 && time.Now().Before(deadline) {
 		f, err := os.OpenFile(root+"/7/cmdline", os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		f.Close()
 		time.Sleep(time.Millisecond)
 	}
@@ -209,13 +205,9 @@ func TestCmdlineThatHangs(t *testing.T) {
 
 func TestCmdlineIsBounded(t *testing.T) {
 	root := t.TempDir()
-	if err := os.Mkdir(root+"/7", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Mkdir(root+"/7", 0o700))
 	text := "a\x00b c\x00\xff\x00" + strings.Repeat("x", 10000)
-	if err := os.WriteFile(root+"/7/cmdline", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(root+"/7/cmdline", []byte(text), 0o600))
 	got := newProcfs(root).cmdline(7)
 	if len(got) != maxCmdline || !strings.HasPrefix(got, "a b c ? xxx") {
 		t.Errorf("%d bytes, %.20q", len(got), got)

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestChildren: both ways to list the children of a process find those that threads of it have, and no others.
@@ -33,9 +35,7 @@ func TestChildren(t *testing.T) {
 		delete(lists, "the kernel's lists")
 	}
 	all, err := fs.childrenByParent()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	lists["all processes"] = func(parent uint32) []uint32 { return all[parent] }
 	for name, list := range lists {
 		got := slices.Sorted(slices.Values(list(self)))

@@ -6,6 +6,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // BenchmarkIdle prints what following one quiet process costs: CPU time of the
@@ -29,9 +31,7 @@ func BenchmarkIdle(b *testing.B) {
 func ownCPU(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -87,15 +87,11 @@ func BenchmarkMapping(b *testing.B) {
 				newWatch(b, Options{}).add(v.pid)
 			}
 			fd, err := unix.Open(v.library, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, err)
 			defer unix.Close(fd)
 			for b.Loop() {
 				memory, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.NoError(b, err)
 				_ = unix.Munmap(memory)
 			}
 		})

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestDriverLibraries(t *testing.T) {
@@ -32,12 +34,8 @@ func TestFound(t *testing.T) {
 	v := newVictim(t)
 	driver := filepath.Join(t.TempDir(), "libcuda.so.1")
 	text, err := os.ReadFile(v.library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(driver, text, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, os.WriteFile(driver, text, 0o755))
 	w := newWatch(t, Options{Discover: true})
 	v.must("dlopen %s", v.library)
 	if u, uses, err := UserOf(uint32(v.pid)); uses || err != nil {
@@ -56,9 +54,7 @@ func TestFound(t *testing.T) {
 		t.Errorf("%+v %v %v", u, uses, err)
 	}
 	users, _, err := Users(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	found := false
 	for _, u := range users {
 		found = found || int(u.PID) == v.pid
@@ -79,9 +75,7 @@ func TestTop(t *testing.T) {
 		t.Errorf("the top of %d, which another program has started, is %d", v.pid, top)
 	}
 	sleep := exec.Command("sleep", "60")
-	if err := sleep.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, sleep.Start())
 	defer func() { _ = sleep.Process.Kill(); _ = sleep.Wait() }()
 	if top := Top(uint32(sleep.Process.Pid)); int(top) != sleep.Process.Pid {
 		t.Errorf("the top of %d is %d, want itself", sleep.Process.Pid, top)

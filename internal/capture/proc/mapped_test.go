@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -21,9 +22,7 @@ func (w *watch) waitMapped(pid int) (Mapping, uint64) {
 	for {
 		c := w.next(Mapped, pid)
 		found, err := Libraries(c.Process, isOther)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must.NoError(w.t, err)
 		if len(found) > 0 {
 			return found[0], c.At
 		}
@@ -85,9 +84,7 @@ func TestTwoCopiesAreTwoLibraries(t *testing.T) {
 	second := filepath.Join(t.TempDir(), "libother.so")
 	v.must("copy %s %s", v.library, second)
 	hard := filepath.Join(filepath.Dir(v.library), "libother-again.so")
-	if err := os.Link(v.library, hard); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Link(v.library, hard))
 	for _, path := range []string{v.library, second, hard} {
 		v.must("dlopen %s", path)
 	}
@@ -157,9 +154,7 @@ func notWatched(t *testing.T, w *watch, other *victim, old, now *Process) {
 	if old.ID() == now.ID() {
 		t.Errorf("one identity: %+v", old.ID())
 	}
-	if err := w.kernel.watch(old.ID()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, w.kernel.watch(old.ID()))
 	waitKilled(t, other, int(now.PID))
 	if !w.kernel.isWatched(old.ID()) {
 		t.Error("the new process's death was taken for the old one's")
@@ -254,9 +249,7 @@ func openOther(t *testing.T, v *victim, path string) {
 	}
 	// By its path: map_files would open it, too.
 	f, err := newProcfs(procRoot).openPath(p, found[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	sameContent(t, f, v.library)
 }
@@ -282,9 +275,7 @@ func TestAnotherPidNamespace(t *testing.T) {
 func inode(t testing.TB, path string) uint64 {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/procfile"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -31,13 +32,9 @@ func loaded(t *testing.T) (*victim, *Process, Mapping) {
 func sameContent(t *testing.T, f *os.File, path string) {
 	t.Helper()
 	got, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(got) == 0 || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes that are not the %d of %s", len(got), len(want), path)
 	}
@@ -47,9 +44,7 @@ func sameContent(t *testing.T, f *os.File, path string) {
 func opened(t *testing.T, p *Process, m Mapping, want string) {
 	t.Helper()
 	f, err := Open(p, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	sameContent(t, f, want)
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
@@ -62,9 +57,7 @@ func TestOpenDeleted(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and looks into other processes")
 	v, p, m := loaded(t)
 	keep := keepCopy(t, v.library)
-	if err := os.Remove(v.library); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(v.library))
 	opened(t, p, m, keep)
 	again, err := Libraries(p, isOther)
 	if err != nil || len(again) != 1 || !again[0].Deleted || again[0].Path != v.library {
@@ -78,12 +71,8 @@ func TestOpenReplaced(t *testing.T) {
 	v, p, m := loaded(t)
 	keep := keepCopy(t, v.library)
 	other := filepath.Join(t.TempDir(), "new.so")
-	if err := os.WriteFile(other, []byte("an upgrade"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(other, v.library); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(other, []byte("an upgrade"), 0o600))
+	must.NoError(t, os.Rename(other, v.library))
 	if _, err := newProcfs(procRoot).openPath(p, m); !errors.Is(err, procfile.ErrReplaced) {
 		t.Errorf("by its path: %v, want %v", err, procfile.ErrReplaced)
 	}
@@ -111,22 +100,16 @@ func TestOpenHostilePaths(t *testing.T) {
 	v.must("chroot %s", dir)
 	p := described(t, v.pid)
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("the host's"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(secret, []byte("the host's"), 0o600))
 	links := map[string]string{
 		"absolute": secret, "up": "../../../../../../.." + secret, "magic": "/proc/self/root" + secret, "loop": "loop",
 	}
 	for name, to := range links {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Symlink(to, filepath.Join(dir, name)))
 	}
-	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
+	must.NoError(t, errors.Join(unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
 		unix.Mknod(filepath.Join(dir, "device"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))),
-		os.Mkdir(filepath.Join(dir, "folder"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+		os.Mkdir(filepath.Join(dir, "folder"), 0o700)))
 	for path, want := range map[string]error{
 		"/absolute": unix.ENOENT, "/up": unix.ENOENT, "/magic": unix.ENOENT, "/loop": unix.ELOOP,
 		"/.." + secret: unix.ENOENT, "/fifo": procfile.ErrNotRegular, "/device": procfile.ErrNotRegular,
@@ -158,17 +141,11 @@ func TestOpenStrangeNames(t *testing.T) {
 		"libother\nnewline.so", `libother\012literal.so`, "libother (deleted)", "libother\t\"\x7f\xff.so",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.Link(v.library, path); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Link(v.library, path))
 		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		memory, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		p := described(t, os.Getpid())
 		found, err := Libraries(p, isOther)
 		if err != nil || len(found) != 1 {
@@ -187,12 +164,8 @@ func TestOpenStrangeNames(t *testing.T) {
 func keepCopy(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	to := filepath.Join(t.TempDir(), "copy")
-	if err := os.WriteFile(to, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(to, content, 0o600))
 	return to
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -43,13 +44,9 @@ func copied(t *testing.T, program string, mode os.FileMode) string {
 		t.Skipf("needs %s", program)
 	}
 	content, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	dir, err := os.MkdirTemp("", "owner")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	to := filepath.Join(dir, "copy")
 	if err := os.WriteFile(to, content, 0o700); err != nil { //nolint:gosec // it is run
@@ -58,9 +55,7 @@ func copied(t *testing.T, program string, mode os.FileMode) string {
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // another user enters it
 		t.Fatal(err)
 	}
-	if err := os.Chmod(to, mode); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chmod(to, mode))
 	return to
 }
 
@@ -136,18 +131,12 @@ func TestGuardSeesAnotherProgram(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and looks into other processes")
 	cmd.Dir = "/"
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	p := described(t, cmd.Process.Pid)
 	g, err := p.Guard(nobody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer g.Close()
 	if err := g.Check(); err != nil {
 		t.Fatalf("nothing has happened: %v", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const statTail = " S 17 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 100 18446744073709551615 1 1\n"
@@ -176,9 +177,7 @@ func FuzzParseStatus(f *testing.F) {
 	f.Add([]byte("Uid:\t1\t2\nNSpid:\t5\t1\nVmLib:\t8 kB\n"))
 	fuzzing.Run(f, func(t *testing.T, text []byte) {
 		whole, err := parseStatus(bytes.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if slow, _ := parseStatus(iotest.OneByteReader(bytes.NewReader(text))); slow != whole {
 			t.Errorf("%q: %+v at once, %+v byte by byte", text, whole, slow)
 		}
@@ -240,9 +239,7 @@ func BenchmarkScanMaps(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Reset(text.Bytes())
-		if err := scanMaps(r, func(line mapsLine) error { _ = line.base(); return nil }); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, scanMaps(r, func(line mapsLine) error { _ = line.base(); return nil }))
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2000, "ns/line")
 }

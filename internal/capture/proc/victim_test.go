@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -80,17 +81,11 @@ func newVictim(t testing.TB) *victim {
 	if errors.Is(err, errNoCompiler) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	v := &victim{t: t, path: filepath.Join(dir, "victim"), library: filepath.Join(t.TempDir(), "libother.so")}
 	content, err := os.ReadFile(filepath.Join(dir, "libother.so"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(v.library, content, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, os.WriteFile(v.library, content, 0o700))
 	v.start()
 	return v
 }
@@ -162,9 +157,7 @@ func (v *victim) must(format string, args ...any) {
 func described(t testing.TB, pid int) *Process {
 	t.Helper()
 	p, err := Describe(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -180,9 +173,7 @@ func newWatch(t testing.TB, o Options) *watch {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs and looks into other processes")
 	w, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			t.Errorf("closing: %v", err)
@@ -194,9 +185,7 @@ func newWatch(t testing.TB, o Options) *watch {
 func (w *watch) add(pid int) *Process {
 	w.t.Helper()
 	p, err := w.Add(pid)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.NoError(w.t, err)
 	return p
 }
 
@@ -241,8 +230,6 @@ func (w *watch) expect(want ...string) {
 func atoi(t testing.TB, s string) int {
 	t.Helper()
 	n, err := strconv.Atoi(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return n
 }

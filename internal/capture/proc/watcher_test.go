@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestAddDescribes(t *testing.T) {
@@ -64,9 +65,7 @@ func TestForkAndExit(t *testing.T) {
 	if real := described(t, child); real.ID() != p.ID() || real.Born > p.Born || p.Born-real.Born > 2*nsPerTick {
 		t.Errorf("by the kernel %+v, by /proc %+v", p, real)
 	}
-	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, syscall.Kill(child, syscall.SIGKILL))
 	x := w.next(Exited, child).Process
 	if x.ExitCode != int32(syscall.SIGKILL) || x.Died < after || x.Alive() || p.Alive() {
 		t.Errorf("after its death: %+v", x)
@@ -315,9 +314,7 @@ func TestLostBirthsAreFound(t *testing.T) {
 	}
 	v.stop()
 	for _, child := range append(children, v.pid) {
-		if err := w.waitGone(uint32(child)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, w.waitGone(uint32(child)))
 	}
 }
 
@@ -365,9 +362,7 @@ func TestRefused(t *testing.T) {
 		t.Fatalf("threads: %v %v", entries, err)
 	}
 	gone := exec.Command("/bin/true")
-	if err := gone.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, gone.Run())
 	for _, c := range []struct {
 		pid  int
 		want string
@@ -396,9 +391,7 @@ func TestCloseEndsChanges(t *testing.T) {
 	v := newVictim(t)
 	w := newWatch(t, Options{})
 	p := w.add(v.pid)
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, w.Close())
 	for range w.Changes() {
 		t.Error("a change after Close")
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func alive() bool { return true }
@@ -16,9 +18,7 @@ func alive() bool { return true }
 func memfd(t *testing.T, name string, flags int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
 }
@@ -26,9 +26,7 @@ func memfd(t *testing.T, name string, flags int) int {
 func reopened(t *testing.T, fd, mode int) int {
 	t.Helper()
 	again, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), mode|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { unix.Close(again) })
 	return again
 }
@@ -42,9 +40,7 @@ func TestOpenByDescriptor(t *testing.T) {
 		t.Fatal(err)
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "memfd:test-file (deleted)"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	for name, c := range map[string]struct {
 		fd    int
@@ -90,12 +86,8 @@ func TestOpenOfAnotherFile(t *testing.T) {
 	self := uint32(os.Getpid())
 	number := memfd(t, "test-first", unix.MFD_ALLOW_SEALING)
 	m, err := Descriptor(self, number)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Dup3(memfd(t, "test-first", unix.MFD_ALLOW_SEALING), number, unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, unix.Dup3(memfd(t, "test-first", unix.MFD_ALLOW_SEALING), number, unix.O_CLOEXEC))
 	if _, _, err := m.Open(alive, Unsealed()); !errors.Is(err, ErrReplaced) {
 		t.Errorf("%v, want %v", err, ErrReplaced)
 	}
@@ -108,18 +100,14 @@ func TestOpenOfAnotherFile(t *testing.T) {
 func TestMapped(t *testing.T) {
 	self := uint32(os.Getpid())
 	fd := memfd(t, "test-mapped", unix.MFD_ALLOW_SEALING)
-	if err := unix.Ftruncate(fd, 4096); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Ftruncate(fd, 4096))
 	for _, c := range []struct{ prot, flags, want int }{
 		{unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED, 1},
 		{unix.PROT_READ, unix.MAP_SHARED, 0},
 		{unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE, 0},
 	} {
 		mem, err := unix.Mmap(fd, 0, 4096, c.prot, c.flags)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		found := Mapped(self, "test-mapped")
 		if len(found) != c.want {
 			t.Errorf("protection %#x, flags %#x: %d found, want %d", c.prot, c.flags, len(found), c.want)
@@ -135,21 +123,15 @@ func TestMapped(t *testing.T) {
 			}
 			file.Close()
 		}
-		if err := unix.Munmap(mem); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, unix.Munmap(mem))
 	}
 }
 
 func TestOpenDoesNotTouch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Mkfifo(path, 0o600))
 	f, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	if _, err := f.Read(); !errors.Is(err, ErrNotRegular) {
 		t.Errorf("%v, want %v", err, ErrNotRegular)

@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -105,9 +106,7 @@ func TestHelperEndsWithItsSource(t *testing.T) {
 	s.follow(v.pid())
 	s.untilUnwinder()
 	pid := s.Helpers()[0]
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Close())
 	gone(t, pid)
 }
 
@@ -120,9 +119,7 @@ func TestHelperDies(t *testing.T) {
 	s.follow(v.pid())
 	s.untilUnwinder()
 	s.until("whole stacks", func(e []event.Event) bool { return countOrigin(clockOf(e, tid), event.Whole) > 0 })
-	if err := unix.Kill(s.Helpers()[0], unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Kill(s.Helpers()[0], unix.SIGKILL))
 	s.until("the end to be noticed", func([]event.Event) bool {
 		return strings.Contains(s.State().Detail, "stopped by itself") && len(s.Helpers()) == 0
 	})

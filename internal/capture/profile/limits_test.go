@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -18,16 +19,12 @@ func TestTooManyThreads(t *testing.T) {
 	v := start(t, buildBusy(t), "many")
 	v.tid(t, "main")
 	p, err := proc.Describe(int(v.pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer p.Close()
 	restore := allowFiles(t, 40)
 	s, err := profile.New(profile.PerThread(profile.Options{Hz: 199, OwnOnly: true}))
 	restore()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer s.Close()
 	if err = s.Follow(p); err == nil || !strings.Contains(err.Error(), "limit of open files") {
 		t.Fatalf("following 41 threads with 20 descriptors: %v", err)
@@ -47,14 +44,10 @@ func TestTooManyThreads(t *testing.T) {
 func allowFiles(t *testing.T, n uint64) (restore func()) {
 	t.Helper()
 	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	few := before
 	few.Cur = n
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
 	return func() {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 			t.Error(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // linesProgram prints for code with every kind of statement its table of lines, and
@@ -58,9 +59,7 @@ func TestLinesAreCPythons(t *testing.T) {
 func checkTable(t *testing.T, python, table string, lines []string) {
 	t.Helper()
 	b, err := hex.DecodeString(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for i, want := range lines {
 		got, ok := lineOf(b, uint32(i))
 		text := strconv.Itoa(int(got))

@@ -12,18 +12,15 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // The start of the stack lies in the mapping that the kernel calls by that name.
 func TestStackStart(t *testing.T) {
 	at, err := stackStart(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	maps, err := os.Open("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer maps.Close()
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
 		var from, to uint64

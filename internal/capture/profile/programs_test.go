@@ -9,6 +9,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/ring"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // What the programs write their records from is no longer than a record that can be read out of
@@ -22,9 +23,7 @@ func TestLongestRecord(t *testing.T) {
 		"the unwinder's": {support.LoadCollectionSpec, "Trace"},
 	} {
 		spec, err := one.load()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		var record *btf.Struct
 		if err := spec.Types.TypeByName(one.from, &record); err != nil {
 			t.Fatalf("%s: %v", name, err)

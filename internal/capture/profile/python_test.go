@@ -6,6 +6,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -17,9 +18,7 @@ func TestInterpreterIsOfOneProgram(t *testing.T) {
 	program := child.Start(t, exec.Command(python, "-c", "import sys; print(1, flush=True); sys.stdin.read()"))
 	program.Line()
 	p, err := proc.Describe(program.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer p.Close()
 
 	all := newPythons()

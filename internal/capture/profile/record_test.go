@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // The record is read by hand; it must be as the compiler laid it out.
@@ -33,15 +34,11 @@ func TestRecordIsTheStruct(t *testing.T) {
 	if err == nil {
 		b, err = binary.Append(b, binary.NativeEndian, frame)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	const kernel = 0xffffffff81000000
 	b = binary.NativeEndian.AppendUint64(b, kernel)
 	var got raw
-	if err := got.decode(b); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, got.decode(b))
 	expected := raw{
 		header: header{
 			ts:    want.Ts,

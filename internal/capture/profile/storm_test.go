@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -74,9 +75,7 @@ func cpuTime(t *testing.T, pid uint32) time.Duration {
 	for _, f := range files {
 		var ran time.Duration
 		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if _, err := fmt.Sscan(string(text), &ran); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -69,9 +70,7 @@ func BenchmarkStorm(b *testing.B) {
 		off = append(off, v.round(b))
 		for budget := range with {
 			s := newSource(b, profile.Options{Switches: profile.DefaultSwitch, Budget: budget, OwnOnly: true})
-			if err := s.Follow(p); err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, s.Follow(p))
 			for until := time.Now().Add(2 * time.Second); time.Now().Before(until); {
 				v.round(b)
 			}
@@ -113,9 +112,7 @@ func pingpong(b testing.TB) *victim {
 func (v *victim) describe(b *testing.B) *proc.Process {
 	b.Helper()
 	p, err := proc.Describe(int(v.pid()))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	b.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -128,17 +125,13 @@ func (v *victim) round(b *testing.B) float64 {
 	b.Helper()
 	fmt.Fprintf(v.In, "go %d\n", roundTrips)
 	ns, err := strconv.ParseFloat(v.Line(), 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	return ns
 }
 
 func (v *victim) followed(b *testing.B, s *following, p *proc.Process) float64 {
 	b.Helper()
-	if err := s.Follow(p); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, s.Follow(p))
 	defer s.Forget(p)
 	ns := v.round(b)
 	s.Feed(0, func([]event.Event) {})

@@ -12,6 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -120,9 +121,7 @@ func countSwitches(t *testing.T, tid uint32) switchCount {
 	t.Helper()
 	n := switchCount{before: clock.Monotonic()}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_, counts, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
 	if _, err := fmt.Sscan(counts, &n.waits); err != nil {
 		t.Fatalf("%v in %q", err, text)

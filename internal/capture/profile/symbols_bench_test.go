@@ -7,6 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/symbol"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -15,9 +16,7 @@ import (
 func BenchmarkName(b *testing.B) {
 	needs.Root(b, "files are opened through /proc/PID/map_files")
 	p, err := proc.Describe(os.Getpid())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	defer p.Close()
 	m := newModules()
 	m.follow(p)
@@ -40,9 +39,7 @@ func BenchmarkName(b *testing.B) {
 func ownCode(tb testing.TB, m *modules, pid uint32) (*module, uint64) {
 	tb.Helper()
 	exe, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	m.mu.Lock()
 	all := m.mappings(pid)
 	m.mu.Unlock()
@@ -64,9 +61,7 @@ func ownCode(tb testing.TB, m *modules, pid uint32) (*module, uint64) {
 func TestIdentity(t *testing.T) {
 	needs.Root(t, "files are opened through /proc/PID/map_files")
 	p, err := proc.Describe(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer p.Close()
 	m := newModules()
 	m.follow(p)

@@ -12,6 +12,7 @@ import (
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -20,18 +21,12 @@ import (
 func TestTwoEvents(t *testing.T) {
 	needs.Root(t, "it samples other processes")
 	s, err := New(PerThread(Options{Hz: 499, OwnOnly: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer s.Close()
 	g := newGenerations(t)
 	q, err := s.proc(g.process)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.programs.follow(g.process.PID, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, s.programs.follow(g.process.PID, nil))
 	tids := [3]uint32{g.born("first")}
 	q.threads.openThread(tids[0])
 	g.tell()
@@ -77,9 +72,7 @@ func newGenerations(t *testing.T) *generations {
 		t.Skipf("cc: %v\n%s", err, out)
 	}
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer read.Close()
 	cmd := exec.Command(name, "generations")
 	cmd.Stdin = read
@@ -87,18 +80,14 @@ func newGenerations(t *testing.T) *generations {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		_ = write.Close()
 	})
 	p, err := proc.Describe(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return &generations{t: t, process: p, in: write, out: bufio.NewScanner(out), since: time.Now()}
 }

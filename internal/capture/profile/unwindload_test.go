@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -15,9 +16,7 @@ func needBPF(t *testing.T) *ebpf.CollectionSpec {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs")
 	spec, err := support.LoadCollectionSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return spec
 }
 
@@ -29,9 +28,7 @@ func TestSavedRegisters(t *testing.T) {
 		t.Fatalf("%+v", k)
 	}
 	at, err := savedRegisters(spec, k.stack)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	const registers = 168 // bytes of struct pt_regs on x86-64; arm64 has more
 	if end := at + registers; at%8 != 0 || end < 8<<10-1024 || end > 64<<10 {
 		t.Errorf("they are at %d", at)
@@ -47,9 +44,7 @@ func TestSavedRegisters(t *testing.T) {
 // The programs also load as they are made for a kernel that cannot find mappings (before 5.17).
 func TestWithoutVMAs(t *testing.T) {
 	spec := needBPF(t)
-	if err := adapt(spec, DefaultHz, kernelVersion(6, 18, 0), &kernelOffsets{stack: 32, registers: 16216}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, adapt(spec, DefaultHz, kernelVersion(6, 18, 0), &kernelOffsets{stack: 32, registers: 16216}))
 	for name, p := range spec.Programs {
 		for i := range p.Instructions {
 			if in := &p.Instructions[i]; in.IsBuiltinCall() && in.Constant == 180 { // bpf_find_vma
@@ -58,9 +53,7 @@ func TestWithoutVMAs(t *testing.T) {
 		}
 	}
 	var o unwindObjects
-	if err := spec.LoadAndAssign(&o, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, spec.LoadAndAssign(&o, nil))
 	o.close()
 }
 

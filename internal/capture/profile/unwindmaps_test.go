@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"github.com/inferscope/inferscope/internal/capture/profile/unwind"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -38,21 +39,15 @@ func TestFill(t *testing.T) {
 	}
 	defer in.Close()
 	table := unwind.New(numbered{})
-	if err := table.Read(in, name, pfelf.SystemOpener); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, table.Read(in, name, pfelf.SystemOpener))
 	f, err := fill(1, table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.rules.Close()
 	t.Logf("%d rules on %d pages in a map of %d", f.count, len(f.pages), f.rules.MaxEntries())
 	i := uint32(0)
 	table.Each(func(addr uint64, rule uint16) {
 		var got support.StackDelta
-		if err := f.rules.Lookup(&i, &got); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.rules.Lookup(&i, &got))
 		if want := (support.StackDelta{AddrLow: uint16(addr), UnwindInfo: rule}); got != want {
 			t.Fatalf("rule %d is %+v, want %+v", i, got, want)
 		}
@@ -71,16 +66,12 @@ func TestFill(t *testing.T) {
 // refuse an array whose types are described otherwise, and every stack ended at its top.
 func TestPublish(t *testing.T) {
 	spec := needBPF(t)
-	if err := shareRules(spec); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, shareRules(spec))
 	if outer := spec.Maps[rulesMap].InnerMap; !reflect.DeepEqual(outer, rulesSpec(int(outer.MaxEntries))) {
 		t.Errorf("the map of arrays is made for %v with types %v and %v, the arrays are not", outer, outer.Key, outer.Value)
 	}
 	o, err := loadUnwinder(DefaultHz)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer o.close()
 	maps := newUnwindMaps()
 	maps.set(o, nil)
@@ -93,9 +84,7 @@ func TestPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps.describe(support.UnwindInfo{BaseReg: 1, Param: 8})
-	if err := maps.publish(file, f); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, maps.publish(file, f))
 	var got support.StackDeltaPageInfo
 	if err := o.Pages.Lookup(&f.keys[0], &got); err != nil || got != f.pages[0] {
 		t.Errorf("the page leads to %+v (%v), want %+v", got, err, f.pages[0])

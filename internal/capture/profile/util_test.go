@@ -5,14 +5,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func atoi(t testing.TB, s string) uint32 {
 	t.Helper()
 	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return uint32(n)
 }
 
@@ -28,9 +28,7 @@ func kill(pid uint32) {
 func mapped(t testing.TB, pid uint32) []string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + itoa(pid) + "/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var out []string
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)

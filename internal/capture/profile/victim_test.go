@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -81,9 +82,7 @@ func newSource(t testing.TB, opts profile.Options) *following {
 	t.Helper()
 	needs.Root(t, "it samples other processes")
 	s, err := profile.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -95,13 +94,9 @@ func newSource(t testing.TB, opts profile.Options) *following {
 func (f *following) follow(pid uint32) *proc.Process {
 	f.t.Helper()
 	p, err := proc.Describe(int(pid))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.NoError(f.t, err)
 	f.t.Cleanup(func() { _ = p.Close() })
-	if err := f.Follow(p); err != nil {
-		f.t.Fatal(err)
-	}
+	must.NoError(f.t, f.Follow(p))
 	return p
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // packetsOf encodes traces as the helper does.
@@ -22,13 +23,9 @@ func packetsOf(t testing.TB, traces ...*trace) [][]byte {
 		return nil
 	})
 	for _, tr := range traces {
-		if err := e.trace(tr); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, e.trace(tr))
 	}
-	if err := e.flush(1); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, e.flush(1))
 	return out
 }
 
@@ -94,9 +91,7 @@ func TestWireOfManyFiles(t *testing.T) {
 	n := 0
 	for _, p := range packetsOf(t, sent...) {
 		got, err := d.traces(p, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for i := range got {
 			n++
 			if f := got[i].stack.frames[0]; f.module != nil && f.module.inode != uint64(n) {
@@ -129,13 +124,9 @@ func TestWireForgets(t *testing.T) {
 		for i := range uint64(7) {
 			s.frames = append(s.frames, &frame{kind: nativeFrame, module: mod, addr: at + i})
 		}
-		if err := e.trace(&trace{at: at, stack: s}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, e.trace(&trace{at: at, stack: s}))
 	}
-	if err := e.flush(1); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, e.flush(1))
 	if len(d.stacks) == 0 || len(d.stacks) > maxStacks || len(d.frames) > maxNumbered || len(d.modules) != 1 {
 		t.Errorf("%d stacks, %d frames, %d modules", len(d.stacks), len(d.frames), len(d.modules))
 	}
@@ -159,9 +150,7 @@ func TestWireBounds(t *testing.T) {
 	n := 0
 	for _, p := range packetsOf(t, long, unknown, long) {
 		traces, err := d.traces(p, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		n += len(traces)
 	}
 	if n != 3 {

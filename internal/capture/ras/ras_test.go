@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // serve answers one client as NCCL's RAS thread does, by the commands of rasClientEventLoop: in JSON where it knows
@@ -20,9 +21,7 @@ import (
 func serve(t *testing.T, text, asJSON string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		c, err := l.Accept()
@@ -61,18 +60,14 @@ func read(t *testing.T, address string) (*recording.RAS, error) {
 func file(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return string(text)
 }
 
 // TestJSON: the sample of NCCL's documentation.
 func TestJSON(t *testing.T) {
 	got, err := read(t, serve(t, "", file(t, "status.json")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := &recording.RAS{Version: "2.29.1", Communicators: []recording.RASCommunicator{{
 		Hash: "ae94423cfbb2ef4a", Size: 2,
 		Ranks: []recording.RASRank{{
@@ -89,9 +84,7 @@ func TestJSON(t *testing.T) {
 // TestText: the samples of NCCL's documentation, for a server that knows no JSON.
 func TestText(t *testing.T) {
 	got, err := read(t, serve(t, file(t, "status.txt"), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	late := func(rank int, pid uint32, gpu int, count uint64) recording.RASRank {
 		return recording.RASRank{
 			Rank: rank, Host: "172.16.64.210", PID: pid, GPU: gpu, Counts: map[string]uint64{"AllReduce": count},
@@ -130,9 +123,7 @@ func TestNoRAS(t *testing.T) {
 		}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0") // which accepts, and says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -149,9 +140,7 @@ func TestNoRAS(t *testing.T) {
 func FuzzText(f *testing.F) {
 	for _, name := range []string{"status.txt", "status.json"} {
 		text, err := os.ReadFile("testdata/" + name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.NoError(f, err)
 		f.Add(string(text))
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/relocation"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -21,13 +22,9 @@ func TestFind(t *testing.T) {
 	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"arm": bpf.LoadArm, "gate": bpf.LoadGate} {
 		t.Run(name, func(t *testing.T) {
 			spec, err := load()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			changes, err := relocation.Find(spec.Programs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			for program := range spec.Programs {
 				if len(changes[program]) == 0 {
 					t.Fatalf("nothing is to be changed in %s: this test looks at nothing", program)
@@ -53,28 +50,20 @@ func loaded(
 ) (out []relocation.Change) {
 	t.Helper()
 	spec, err := load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	spec.Programs = map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}
 	program := spec.Programs[name].Instructions
-	if err := relocation.Apply(spec.Programs[name], changes); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, relocation.Apply(spec.Programs[name], changes))
 	for i := range program {
 		if r := btf.CORERelocationMetadata(&program[i]); r != nil && changes != nil {
 			t.Errorf("instruction %d of %s still asks for the kernel's types: %v", i, name, r)
 		}
 	}
 	coll, err := ebpf.NewCollection(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer coll.Close()
 	info, err := coll.Programs[name].Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	kernel, err := info.Instructions()
 	if err != nil {
 		t.Skip("this kernel does not show its programs: ", err)

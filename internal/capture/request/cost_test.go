@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // BenchmarkCost says what the programs add to a server for a chunk and for a request, what other sockets of the machine
@@ -24,9 +26,7 @@ func BenchmarkCost(b *testing.B) {
 	defer func() { _ = counting.Close() }()
 	spend := func(tokens int) float64 {
 		before, err := s.source.Spent()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		var wait sync.WaitGroup
 		for range streams {
 			wait.Go(func() {
@@ -48,9 +48,7 @@ func BenchmarkCost(b *testing.B) {
 			}
 		}
 		after, err := s.source.Spent()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		return float64((after - before).Nanoseconds()) / streams
 	}
 	var short, long float64 // ns a request
@@ -72,9 +70,7 @@ func BenchmarkPaired(b *testing.B) {
 	s := start(b)
 	off := len(s.source.Levels()) - 1
 	turn := func(level int) float64 {
-		if err := s.source.SetLevel(level); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, s.source.SetLevel(level))
 		before := cpuTime(b, s.p.PID)
 		var wait sync.WaitGroup
 		for range streams {
@@ -126,8 +122,6 @@ func cpuTime(b *testing.B, pid uint32) int64 {
 	b.Helper()
 	const scheduled = 2 // CPUCLOCK_SCHED of include/linux/posix-timers.h
 	var ts unix.Timespec
-	if err := unix.ClockGettime(^int32(pid)<<3|scheduled, &ts); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, unix.ClockGettime(^int32(pid)<<3|scheduled, &ts))
 	return ts.Nano()
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/request"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -30,9 +31,7 @@ func sameThroughOtherHooks(t *testing.T, hooks string) {
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
 		t.Skip("needs a kernel with these hooks: ", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	detail := source.State().Detail
 	if !strings.Contains(detail, "sockets are observed by "+hooks) ||
 		!strings.Contains(detail, "splice") {
@@ -65,9 +64,7 @@ func newSource(t *testing.T, hooks int) *request.Source {
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
 		t.Skip("needs a kernel with these hooks: ", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = source.Close() })
 	return source
 }
@@ -77,13 +74,9 @@ func newSource(t *testing.T, hooks int) *request.Source {
 func TestSyscallsAreHookedOnDemand(t *testing.T) {
 	source := newSource(t, len(request.Hooks())-1)
 	self, err := proc.Describe(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	other, err := proc.Describe(os.Getppid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	follow := func(p *proc.Process) func() error { return func() error { return source.Follow(p) } }
 	forget := func(p *proc.Process) func() error { return func() error { source.Forget(p); return nil } }
 	level := func(n int) func() error { return func() error { return source.SetLevel(n) } }
@@ -120,12 +113,8 @@ func TestSyscallsAreHookedOnDemand(t *testing.T) {
 func TestSystemCallsAreCounted(t *testing.T) {
 	source := newSource(t, len(request.Hooks())-1)
 	self, err := proc.Describe(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := source.Follow(self); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, source.Follow(self))
 	const calls = 1000
 	before, runs := source.Syscalls(self.PID), source.Runs(self.PID)
 	for range calls {

@@ -24,6 +24,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/request"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/h2server"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -50,9 +51,7 @@ func watched(t testing.TB, pid int) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.source.Close() })
-	if err := s.source.Follow(s.p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.source.Follow(s.p))
 	return s
 }
 
@@ -100,9 +99,7 @@ func dialGRPC(t testing.TB, address string, trust credentials.TransportCredentia
 	t.Helper()
 	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(trust),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(h2server.Raw{})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return func(q h2server.Question) (out seen, err error) {
 		body, err := json.Marshal(q)
@@ -210,9 +207,7 @@ func askTogether(t *testing.T, s *server, ask asker, streams int) []seen {
 	for {
 		select {
 		case <-done:
-			if err := errors.Join(errs...); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, errors.Join(errs...))
 			for i := range out {
 				if len(out[i].tokens) != 20 {
 					t.Fatalf("a client saw %d tokens", len(out[i].tokens))
@@ -285,16 +280,12 @@ func TestEndsOfGRPC(t *testing.T) {
 	c, err := grpc.NewClient(
 		running.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(h2server.Raw{})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	stream, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/a.B/C")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	body := []byte(`{"max_tokens":100000,"gap_ms":2}`)
 	var token []byte
 	if err := errors.Join(stream.SendMsg(&body), stream.CloseSend(), stream.RecvMsg(&token), stream.RecvMsg(&token)); err != nil {
@@ -327,9 +318,7 @@ func TestLateOnHTTP2(t *testing.T) {
 			var clients []seen
 			for range 3 {
 				got, err := ask(q)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				clients = append(clients, got)
 			}
 			all, by := s.requests(len(clients)), clock.Monotonic()
@@ -358,9 +347,7 @@ func BenchmarkClocksOfHTTP2(b *testing.B) {
 	var first []float64
 	for b.Loop() {
 		got, err := ask(h2server.Question{Stream: true, MaxTokens: 10, GapMS: 2, PrefillMS: 5})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		n := len(first) + 1
 		r := s.requests(n)[n-1]
 		first = append(first, float64(got.tokens[0]-got.sent)-float64(r.FirstToken-r.Received))

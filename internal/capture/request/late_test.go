@@ -10,6 +10,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/request"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestLateReader: the ring is first read when 256 streams of 100 tokens are over, as if the daemon had had no CPU all
@@ -29,9 +30,7 @@ func TestLateReader(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(errs...))
 	s.drain()
 	if fill := s.source.Fill(); fill < 0.3 {
 		t.Errorf("the ring was full to %v", fill)
@@ -95,23 +94,17 @@ func TestAttachInMidStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = late.source.Close() })
-			if err := late.source.Follow(s.p); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, late.source.Follow(s.p))
 			select {
 			case err := <-over:
 				t.Fatalf("the stream ended before the attach: %v", err)
 			default:
 			}
-			if err := <-over; err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, <-over)
 			want, err := ask(c, s.url, map[string]any{
 				"model": "m", "stream": true, "max_tokens": 5, "gap_ms": 4, "prefill_ms": 30,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			all := late.requests(1)
 			if len(all) != 1 {
 				t.Fatalf("%d requests: %+v", len(all), all)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestLostTransfers: nobody reads the ring until it is full. No request stays open then: each of which a read or a write
@@ -40,9 +41,7 @@ func TestLostTransfers(t *testing.T) {
 					})
 				}
 				wait.Wait()
-				if err := errors.Join(errs...); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, errors.Join(errs...))
 			}
 			together("before", 3)
 			s.requests(clients)

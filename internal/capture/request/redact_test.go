@@ -8,6 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/request/exchange"
 	"github.com/inferscope/inferscope/internal/capture/request/http1"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // answered returns what is kept of one request over HTTP/1.1, of which each transfer is as the kernel shows it.
@@ -54,9 +55,7 @@ func streamed(parts ...string) []string {
 func keeping(t *testing.T, bytes int, patterns ...string) Content {
 	t.Helper()
 	c, err := NewContent(bytes, patterns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return c
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -40,9 +41,7 @@ type server struct {
 func mode(t testing.TB) uprobe.Mode {
 	t.Helper()
 	m, err := uprobe.Detect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return m
 }
 
@@ -55,20 +54,14 @@ func start(t testing.TB, args ...string) *server {
 		"python3",
 		append([]string{"../../../testdata/sseserver/server.py"}, args...)...)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
 	port, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s := &server{
 		t:   t,
 		url: "http://127.0.0.1:" + strings.TrimSpace(port),
@@ -80,9 +73,7 @@ func start(t testing.TB, args ...string) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.source.Close() })
-	if err := s.source.Follow(s.p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.source.Follow(s.p))
 	return s
 }
 
@@ -171,9 +162,7 @@ func TestTimes(t *testing.T) {
 			"write":      way,
 			"prompt":     strings.Repeat("secret ", 2000),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		clients = append(clients, got)
 	}
 	all := s.requests(len(ways))
@@ -325,9 +314,7 @@ func TestClientLeaves(t *testing.T) {
 	s := start(t)
 	body := `{"model":"m","stream":true,"max_tokens":100000,"gap_ms":2}`
 	resp, err := http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if _, err := io.ReadFull(resp.Body, make([]byte, 500)); err != nil {
 		t.Fatal(err)
 	}
@@ -350,16 +337,12 @@ func TestClientLeaves(t *testing.T) {
 // TestOff: nothing is recorded at the lowest level, nor of processes that are not followed.
 func TestOff(t *testing.T) {
 	s := start(t)
-	if err := s.source.SetLevel(len(s.source.Levels()) - 1); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.source.SetLevel(len(s.source.Levels())-1))
 	question := map[string]any{"model": "off", "stream": true}
 	if _, err := ask(http.DefaultClient, s.url, question); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.source.SetLevel(0); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.source.SetLevel(0))
 	question["model"] = "on"
 	if _, err := ask(http.DefaultClient, s.url, question); err != nil {
 		t.Fatal(err)
@@ -395,9 +378,7 @@ func TestLongUpload(t *testing.T) {
 	const length = 200 * 32
 	s := start(t)
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	answers := bufio.NewReader(c)
 	send := func(text string) {

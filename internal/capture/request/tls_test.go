@@ -10,6 +10,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/certificate"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // startTLS starts the server with TLS, and returns what its clients need.
@@ -38,9 +39,7 @@ func TestTLS(t *testing.T) {
 			var clients []seen
 			for range 3 {
 				got, err := ask(c, s.url, question)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				clients = append(clients, got)
 			}
 			all := s.requests(len(clients))
@@ -84,9 +83,7 @@ func TestClientOfTLSLeaves(t *testing.T) {
 			c := &http.Client{Transport: transport}
 			resp, err := c.Post(s.url, "application/json",
 				strings.NewReader(`{"model":"m","stream":true,"max_tokens":100000,"gap_ms":2}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if _, err := io.ReadFull(resp.Body, make([]byte, 500)); err != nil {
 				t.Fatal(err)
 			}
@@ -104,9 +101,7 @@ func TestWithoutTLS(t *testing.T) {
 	s, transport := startTLS(t)
 	c := &http.Client{Transport: transport}
 	for i, model := range []string{"without", "off", "with"} {
-		if err := s.source.SetLevel([]int{1, 2, 0}[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, s.source.SetLevel([]int{1, 2, 0}[i]))
 		if _, err := ask(c, s.url, map[string]any{"model": model, "stream": true}); err != nil {
 			t.Fatal(err)
 		}

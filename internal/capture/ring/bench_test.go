@@ -6,6 +6,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // benchmarkDrain prefills the rings, then drains them through f, over and over.
@@ -41,9 +42,7 @@ func BenchmarkDrain(b *testing.B) {
 
 func BenchmarkDrainAppend(b *testing.B) {
 	rec, err := recording.NewRecorder(100_000_000, time.Minute)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	for range 100_000_000 / event.Size / batchEvents { // touch all of its memory first
 		rec.Append(make([]event.Event, batchEvents)...)
 	}
@@ -59,9 +58,7 @@ func BenchmarkPaced(b *testing.B) {
 	r := newRings(b, DefaultBytes)
 	p := newProducer(b, r)
 	rec, err := recording.NewRecorder(100_000_000, time.Minute)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	const sent, tick = 500_000, time.Millisecond
 	var arrived int
 	var busy time.Duration

@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // laned makes rings with lanes.
@@ -95,9 +96,7 @@ func TestLaneWithNonsense(t *testing.T) {
 func TestLanesAfterClose(t *testing.T) {
 	r := laned(t)
 	before := r.Bytes()
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.Close())
 	if _, err := r.Lanes(); err == nil {
 		t.Error("rings that are closed have lanes")
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func seq(n int) []int {
@@ -35,9 +37,7 @@ func TestLayout(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := layout(tc.budget, tc.possible, tc.online)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if p.rings != tc.rings || p.size != tc.size {
 				t.Errorf("%d rings of %d bytes, want %d of %d", p.rings, p.size, tc.rings, tc.size)
 			}
@@ -98,13 +98,9 @@ func TestParseCPUs(t *testing.T) {
 // TestReasonsEqualBTF: the index of a counter means the same in C and here.
 func TestReasonsEqualBTF(t *testing.T) {
 	spec, err := btf.LoadSpec("../../../bpf/calls_x86_bpfel.o")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var enum *btf.Enum
-	if err := spec.TypeByName("loss_reason", &enum); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, spec.TypeByName("loss_reason", &enum))
 	names := []string{
 		"LOSS_RING_FULL", "LOSS_DEPTH", "LOSS_NO_STORAGE", "LOSS_NO_ENTRY", "LOSS_SKIPPED", "LOSS_REASONS",
 	}

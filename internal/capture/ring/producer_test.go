@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/features"
 
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -175,9 +176,7 @@ func newRings(t testing.TB, bytes int64) *Rings {
 	t.Helper()
 	needs.Root(t, "BPF ring buffers want CAP_BPF")
 	r, err := New(Options{Bytes: bytes})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Errorf("close the rings: %v", err)

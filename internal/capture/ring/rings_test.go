@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // drainAll collects what one Drain hands over.
@@ -110,9 +111,7 @@ func TestFullRingLosesNewEventsAndCountsThem(t *testing.T) {
 func total(t *testing.T, r *Rings, reason loss.Reason) (n uint64) {
 	t.Helper()
 	all, err := r.Losses()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, l := range all {
 		if l.Reason == reason {
 			n += l.Count
@@ -142,20 +141,14 @@ func TestDiscardedRecordsAreSkipped(t *testing.T) {
 func TestLossesNameCPUAndReason(t *testing.T) {
 	r := newRings(t, minBytes)
 	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for i := range reasons() {
 		counts := make([]uint64, cpus)
 		counts[cpus-1] = uint64(10 + i)
-		if err := r.losses.Put(uint32(i), counts); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.losses.Put(uint32(i), counts))
 	}
 	got, err := r.Losses()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	where := cpuName(cpus - 1)
 	want := []loss.Loss{
 		{Reason: loss.RingFull, Count: 10, CPU: loss.CPUOf(cpus - 1), Where: where},
@@ -176,9 +169,7 @@ func TestBytesEqualsTheKernelsCount(t *testing.T) {
 	var kernel int64
 	for _, m := range r.inner {
 		info, err := m.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		n, ok := info.Memlock()
 		if !ok {
 			t.Skip("this kernel does not say how much memory a ring buffer takes")

@@ -20,6 +20,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -52,9 +53,7 @@ const trips = 450
 func (p *pair) round(n int) float64 {
 	fmt.Fprintf(p.In, "go %d\n", n)
 	ns, err := strconv.ParseFloat(p.Line(), 64)
-	if err != nil {
-		p.b.Fatal(err)
-	}
+	must.NoError(p.b, err)
 	return ns
 }
 
@@ -142,14 +141,10 @@ func BenchmarkTwoCPUs(b *testing.B) {
 func benched(b *testing.B, p *pair, follow bool, opts sched.Options) (*sched.Source, *ring.Rings) {
 	b.Helper()
 	rings, err := ring.New(ring.Options{Bytes: 64 << 20})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	b.Cleanup(func() { _ = rings.Close() })
 	s, err := sched.New(rings, opts)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	if follow {
 		followPair(b, s, p)
@@ -160,13 +155,9 @@ func benched(b *testing.B, p *pair, follow bool, opts sched.Options) (*sched.Sou
 func followPair(b *testing.B, s *sched.Source, p *pair) {
 	b.Helper()
 	process, err := proc.Describe(p.PID)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	b.Cleanup(func() { _ = process.Close() })
-	if err := s.Follow(process); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, s.Follow(process))
 }
 
 // emptyPrograms returns programs that do nothing, by the hook that they are for.
@@ -178,9 +169,7 @@ func emptyPrograms(b *testing.B) map[string]*ebpf.Program {
 			Name: "empty", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: hook, License: "GPL",
 			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		b.Cleanup(func() { _ = p.Close() })
 		out[hook] = p
 	}
@@ -193,9 +182,7 @@ func attachAll(b *testing.B, all map[string]*ebpf.Program) (detach func()) {
 	var links []link.Link
 	for _, p := range all {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		links = append(links, l)
 	}
 	return func() {
@@ -221,16 +208,12 @@ func compare(b *testing.B, p *pair, s *sched.Source, rings *ring.Rings) {
 	var off, floor, on []float64
 	p.round(trips)
 	for b.Loop() {
-		if err := s.Switch(false); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, s.Switch(false))
 		off = append(off, p.round(trips))
 		detach := attachAll(b, empty)
 		floor = append(floor, p.round(trips))
 		detach()
-		if err := s.Switch(true); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, s.Switch(true))
 		on = append(on, p.round(trips))
 		rings.Drain(func([]event.Event) {})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -118,9 +119,7 @@ func counter(t *testing.T, file string, words map[string]uint64) uint64 {
 	for i, f := range fields[:max(1, len(fields))-1] {
 		if unit := words[f]; unit != 0 {
 			n, err := strconv.ParseUint(fields[i+1], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			return n * unit
 		}
 	}
@@ -132,15 +131,11 @@ func counter(t *testing.T, file string, words map[string]uint64) uint64 {
 func summary(t *testing.T, d *daemon.Daemon, pid uint32, last time.Duration) (*cpu.Summary, string) {
 	t.Helper()
 	recording, err := d.Record(context.Background(), api.Asker{Any: true}, pid, last, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer recording.Release()
 	rec := streamed(t, recording)
 	var text bytes.Buffer
-	if err := report.Markdown(&text, report.New(rec)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, report.Markdown(&text, report.New(rec)))
 	return cpu.Summarize(rec), text.String()
 }
 

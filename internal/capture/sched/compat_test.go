@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -21,9 +22,7 @@ func TestCallsOf32Bits(t *testing.T) {
 	d := serve(t, v.pid)
 	time.Sleep(window)
 	recording, err := d.Record(context.Background(), api.Asker{Any: true}, v.pid, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer recording.Release()
 	rec := streamed(t, recording)
 	s := &seen{t: t, rec: rec, threads: threads.Build(rec), waits: threads.NewWaits(rec)}

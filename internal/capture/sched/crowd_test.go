@@ -9,6 +9,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -17,9 +18,7 @@ func pin(t *testing.T, pid uint32, cpu int) {
 	t.Helper()
 	var set unix.CPUSet
 	set.Set(cpu)
-	if err := unix.SchedSetaffinity(int(pid), &set); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.SchedSetaffinity(int(pid), &set))
 }
 
 // One CPU for three: the victim is seen to be starved, and by whom.

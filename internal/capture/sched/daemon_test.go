@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -24,28 +25,18 @@ import (
 func serve(t *testing.T, pid uint32, more ...daemon.Source) *daemon.Daemon {
 	t.Helper()
 	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	watcher, err := proc.New(proc.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	recorder, err := recording.NewRecorder(8_000_000, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	source, err := sched.New(rings, sched.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	d, err := daemon.New(daemon.Options{PIDs: []int{int(pid)}, Keep: time.Minute}, daemon.Parts{
 		Log: zap.NewNop(), Clock: clock.Monotonic, Watcher: watcher, Rings: rings, Recorder: recorder,
 		Sources: append([]daemon.Source{source, pressure.New(pressure.Options{})}, more...),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- d.Run(ctx, daemon.Hooks{Ready: func() { close(ready) }, Stopping: func() {}}) }()
@@ -67,13 +58,9 @@ func serve(t *testing.T, pid uint32, more ...daemon.Source) *daemon.Daemon {
 func streamed(t *testing.T, from api.Recording) *recording.Recording {
 	t.Helper()
 	var stream bytes.Buffer
-	if err := recording.WriteStream(&stream, from.Meta(), from.Events()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, recording.WriteStream(&stream, from.Meta(), from.Events()))
 	rec, err := recording.ReadStream(&stream, recording.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return rec
 }
 
@@ -84,9 +71,7 @@ func TestThroughTheDaemon(t *testing.T) {
 	d := serve(t, v.pid)
 	time.Sleep(window)
 	recording, err := d.Record(context.Background(), api.Asker{Any: true}, v.pid, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer recording.Release()
 	rec := streamed(t, recording)
 	s := &seen{t: t, rec: rec, threads: threads.Build(rec), waits: threads.NewWaits(rec)}

@@ -19,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -40,9 +41,7 @@ func TestConstantsEqualBTF(t *testing.T) {
 	}
 	for _, arch := range []string{"x86", "arm64"} {
 		spec, err := btf.LoadSpec("../../../bpf/sched_" + arch + "_bpfel.o")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for name, values := range want {
 			var enum *btf.Enum
 			if err := spec.TypeByName(name, &enum); err != nil {
@@ -79,12 +78,8 @@ func TestStackAsVerified(t *testing.T) {
 	needs.Root(t, "it loads BPF programs")
 	for _, opts := range []Options{{Budget: 1}, {Budget: 1, noCast: true}} {
 		spec, err := bpf.LoadSched()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := setConstants(spec, opts); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
+		must.NoError(t, setConstants(spec, opts))
 		all, err := ebpf.NewCollectionWithOptions(spec,
 			ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
 		if err != nil {
@@ -114,9 +109,7 @@ func TestFieldsAreOfStructures(t *testing.T) {
 	}
 	for _, object := range objects {
 		spec, err := ebpf.LoadCollectionSpec(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for name, prog := range spec.Programs {
 			for _, instruction := range prog.Instructions {
 				if r := btf.CORERelocationMetadata(&instruction); r != nil && strings.Contains(r.String(), "Typedef") {
@@ -138,14 +131,10 @@ func newSource(t *testing.T) *Source {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs")
 	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = rings.Close() })
 	s, err := New(rings, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -155,20 +144,12 @@ func TestNothingStaysBehind(t *testing.T) {
 	s := newSource(t)
 	cmd := exec.Command("sh", "-c", "read x; sleep 0.01 & sleep 0.02 & wait")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, cmd.Start())
 	p, err := proc.Describe(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer p.Close()
-	if err := s.Follow(p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(p))
 	if n := count(t, s); n != 1 {
 		t.Errorf("%d threads are known of a shell that has one", n)
 	}
@@ -202,17 +183,13 @@ func TestThreadsFewAndMany(t *testing.T) {
 	// Threads of no process that is there, with a place of their own and, the last one, without.
 	const last = 3000
 	elsewhere := bpf.SchedThreadState{Tid: last + s.kernel.room(), Tgid: 1 << 30, Switches: 1}
-	if err := s.kernel.objects.Overflow.Put(elsewhere.Tid, &elsewhere); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.kernel.objects.Overflow.Put(elsewhere.Tid, &elsewhere))
 	known := 1
 	for tid := uint32(1); tid <= last; tid++ {
 		state := bpf.SchedThreadState{Tid: tid, Tgid: 1 << 30, Switches: 1}
-		if err := errors.Join(
+		must.NoError(t, errors.Join(
 			s.kernel.objects.Owners.Put(tid, tid), s.kernel.objects.Threads.Put(tid, &state),
-		); err != nil {
-			t.Fatal(err)
-		}
+		))
 		known++
 		if tid > 2 && tid < fewThreads-1 || tid > fewThreads+1 && tid < last {
 			continue
@@ -232,9 +209,7 @@ func TestThreadsFewAndMany(t *testing.T) {
 func count(t *testing.T, s *Source) int {
 	t.Helper()
 	n := 0
-	if err := s.kernel.threads(func(*bpf.SchedThreadState) { n++ }); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.kernel.threads(func(*bpf.SchedThreadState) { n++ }))
 	return n
 }
 
@@ -243,19 +218,11 @@ func fakeProc(t *testing.T, fd, fdinfo, target string) *names {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{"/7/fd", "/7/fdinfo", "/9/task/10"} {
-		if err := os.MkdirAll(dir+d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(dir+d, 0o755))
 	}
-	if err := os.Symlink(target, dir+"/7/fd/"+fd); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir+"/7/fdinfo/"+fd, []byte(fdinfo), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir+"/9/task/10/comm", []byte("worker\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Symlink(target, dir+"/7/fd/"+fd))
+	must.NoError(t, os.WriteFile(dir+"/7/fdinfo/"+fd, []byte(fdinfo), 0o644))
+	must.NoError(t, os.WriteFile(dir+"/9/task/10/comm", []byte("worker\n"), 0o644))
 	return newNames(dir, defaultKeep)
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -63,9 +64,7 @@ func TestLevelOff(t *testing.T) {
 	w := newWatch(t, sched.Options{}, v.pid)
 	off := len(w.source.Levels()) - 1
 	for _, level := range []int{off, 2, off, 0} {
-		if err := w.source.SetLevel(level); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, w.source.SetLevel(level))
 		w.last(window)
 		before := w.source.Runs(0).Count
 		w.last(window)

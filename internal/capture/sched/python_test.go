@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/daemon"
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -39,9 +40,7 @@ func pythonVictim(t *testing.T, args ...string) (*waiter, *daemon.Daemon) {
 	samples, err := profile.New(
 		profile.Options{Hz: profile.DefaultHz, Switches: profile.DefaultSwitch, Helper: []string{"/proc/self/exe"}},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return v, serve(t, v.pid, samples)
 }
 
@@ -53,9 +52,7 @@ func proven(t *testing.T, v *waiter, d *daemon.Daemon, shows func(s *cpu.Summary
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
 		time.Sleep(2 * time.Second)
 		recording, err := d.Record(context.Background(), api.Asker{Any: true}, v.pid, 2*time.Second, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		rec := streamed(t, recording)
 		recording.Release()
 		s := cpu.Summarize(rec)

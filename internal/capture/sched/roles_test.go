@@ -13,15 +13,14 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // inodeOf returns the inode of a socket of this process.
 func inodeOf(t *testing.T, c syscall.Conn) uint64 {
 	t.Helper()
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var st unix.Stat_t
 	if cerr := raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) }); cerr != nil || err != nil {
 		t.Fatal(cerr, err)
@@ -33,19 +32,13 @@ func inodeOf(t *testing.T, c syscall.Conn) uint64 {
 func pair(t *testing.T, network, address string) (listening, accepted, connected uint64) {
 	t.Helper()
 	l, err := net.Listen(network, address) //nolint:noctx // at once, on this host
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	c, err := net.Dial(network, l.Addr().String()) //nolint:noctx // likewise
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	a, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	return inodeOf(t, l.(syscall.Conn)), inodeOf(t, a.(syscall.Conn)), inodeOf(t, c.(syscall.Conn))
 }
@@ -56,13 +49,9 @@ func TestRolesOfRealSockets(t *testing.T) {
 	lu, au, cu := pair(t, "unix", filepath.Join(t.TempDir(), "s"))
 	ld, ad, _ := pair(t, "unix", fmt.Sprintf("@cuda-uvmfd-4026531836-%d@", os.Getpid()))
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var end unix.Stat_t
-	if err := unix.Fstat(fds[0], &end); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Fstat(fds[0], &end))
 	t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
 	n := newNames(procRoot, defaultKeep)
 	pid := uint32(os.Getpid())
@@ -144,12 +133,8 @@ func TestRolesWithoutListener(t *testing.T) {
 // TestRolesWithoutTables: where /proc/PID/net has nothing to say, no socket is said to be without a role.
 func TestRolesWithoutTables(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(dir+"/7/fd", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("socket:[41]", dir+"/7/fd/3"); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(dir+"/7/fd", 0o755))
+	must.NoError(t, os.Symlink("socket:[41]", dir+"/7/fd/3"))
 	n := newNames(dir, defaultKeep)
 	n.watch(7, true)
 	if got := n.roles(); len(got) != 1 || got[objectKey{7, 41}] != recording.Unclear {
@@ -166,14 +151,10 @@ func TestRolesAreBounded(t *testing.T) {
 		t.Errorf("%d objects, the first %+v", len(got), got[0])
 	}
 	dir := t.TempDir()
-	if err := os.MkdirAll(dir+"/7/net", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(dir+"/7/net", 0o755))
 	row := "   0: 0100007F:07E8 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 572 1 0 100 0 " +
 		"0 10 0\n"
-	if err := os.WriteFile(dir+"/7/net/tcp", []byte(strings.Repeat(row, maxTable/len(row)+10)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(dir+"/7/net/tcp", []byte(strings.Repeat(row, maxTable/len(row)+10)), 0o600))
 	n := newNames(dir, defaultKeep)
 	table := n.table(7, "tcp")
 	if len(table) > maxTable || !strings.HasSuffix(table, "\n") {

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -149,9 +150,7 @@ func onDisk(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path, err := filepath.Abs(filepath.Join(dir, "data"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return path
 }
 
@@ -189,9 +188,7 @@ func TestMajorFault(t *testing.T) {
 func majorFaults(t *testing.T, pid uint32) (n int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if n, err = strconv.Atoi(fields[9]); err != nil { // proc(5): majflt is the 12th, and the 3rd comes first here
 		t.Fatal(err)
@@ -272,9 +269,7 @@ func TestChildrenAreFollowedFromBirth(t *testing.T) {
 func commandLine(t *testing.T, pid uint32) string {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return string(b)
 }
 
@@ -334,9 +329,7 @@ func TestSwitchedOff(t *testing.T) {
 	v := behave(t, "sleep")
 	w := newWatch(t, sched.Options{}, v.pid)
 	w.last(100 * time.Millisecond)
-	if err := w.source.Switch(false); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, w.source.Switch(false))
 	w.drain()
 	before, off := len(w.events), now()
 	w.last(100 * time.Millisecond)
@@ -348,9 +341,7 @@ func TestSwitchedOff(t *testing.T) {
 			t.Errorf("off: a row reaches %d ns into the time in which nothing was recorded", e.End()-off)
 		}
 	}
-	if err := w.source.Switch(true); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, w.source.Switch(true))
 	w.from = now()
 	w.last(window)
 	s := w.look()
@@ -366,13 +357,9 @@ func TestWaitsOutlastPauses(t *testing.T) {
 	for range 3 {
 		w.last(50 * time.Millisecond)
 		paused := recording.Pause{From: now()}
-		if err := w.source.Switch(false); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, w.source.Switch(false))
 		w.last(20 * time.Millisecond)
-		if err := w.source.Switch(true); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, w.source.Switch(true))
 		paused.To = now()
 		pauses = append(pauses, paused)
 	}

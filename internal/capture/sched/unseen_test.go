@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -54,9 +55,7 @@ func newFollowedSpinner(t *testing.T) *followedSpinner {
 	v.watch = newWatch(t, sched.Options{}, pid)
 	v.await(t, "switches that tell the kernel's clock", func() bool {
 		samples, err := sched.ClockSamples(v.source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return samples >= 16 // CLOCK_SAMPLES of bpf/sched_unseen.h
 	})
 	return v
@@ -79,9 +78,7 @@ func (v *followedSpinner) spin(t *testing.T) (from, to, ran uint64) {
 	fmt.Fprintln(v.In)
 	to = now()
 	ran, err := strconv.ParseUint(v.Line(), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return from, to, ran
 }
 
@@ -90,9 +87,7 @@ func (v *followedSpinner) waitUntil(t *testing.T, state string) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if strings.Contains(string(stat), ") "+state+" ") {
 			return
 		}
@@ -123,14 +118,10 @@ func (v *followedSpinner) unseen(t *testing.T) (from, to, ran uint64) {
 		v.waitUntil(t, "S")
 		before := v.arrivals(t)
 		see, err := sched.Detach(v.source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		from, to, ran = v.spin(t)
 		err = see()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if v.arrivals(t) == before+1 && now() < ran+spins/2 {
 			return from, to, ran
 		}
@@ -208,18 +199,14 @@ func TestAsTheKernelAccounts(t *testing.T) {
 			v, hog := behave(t, "futex"), behave(t, "busy")
 			for _, tid := range []uint32{v.threads["main"], v.threads["partner"], hog.pid} {
 				pin(t, tid, 0)
-				if err := unix.Setpriority(
+				must.NoError(t, unix.Setpriority(
 					unix.PRIO_PROCESS, int(tid), map[bool]int{true: 0, false: 10}[tid == hog.pid],
-				); err != nil {
-					t.Fatal(err)
-				}
+				))
 			}
 			w := newWatch(t, sched.Options{}, v.pid)
 			w.last(window / 2) // the clocks are compared
 			if deaf {
-				if err := sched.Deaf(w.source); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, sched.Deaf(w.source))
 			}
 			compareAccounts(t, w, v)
 			if missed := sched.Missed(w.source); deaf && missed == 0 {

@@ -23,6 +23,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/sched"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -54,18 +55,12 @@ func run(t testing.TB, cmd *exec.Cmd) *waiter {
 	w := &waiter{t: t, cmd: cmd, threads: map[string]uint32{}}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	// PR_SET_PDEATHSIG counts the thread that forks, so that one must live.
 	runtime.LockOSThread()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Process.Kill()
@@ -109,9 +104,7 @@ func (w *waiter) read(out io.Reader) {
 func behave(t testing.TB, args ...string) *waiter {
 	t.Helper()
 	program, err := filepath.Abs(filepath.Join(waiters(t), "waiter"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return run(t, exec.Command(program, args...))
 }
 
@@ -129,9 +122,7 @@ func newWatch(t testing.TB, opts sched.Options, pids ...uint32) *watch {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs")
 	rings, err := ring.New(ring.Options{Bytes: 8 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = rings.Close() })
 	source, err := sched.New(rings, opts)
 	if err != nil {
@@ -153,13 +144,9 @@ func newWatch(t testing.TB, opts sched.Options, pids ...uint32) *watch {
 func (w *watch) follow(pid uint32) {
 	w.t.Helper()
 	p, err := proc.Describe(int(pid))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = p.Close() })
-	if err := w.source.Follow(p); err != nil {
-		w.t.Fatal(err)
-	}
+	must.NoError(w.t, w.source.Follow(p))
 	w.procs = append(w.procs, p)
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/capture/symbol"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // libraries returns the files to measure with: those in the colon-separated
@@ -31,14 +32,10 @@ func libraries(tb testing.TB) []string {
 func code(tb testing.TB, m symbol.Module) (from, to uint64) {
 	tb.Helper()
 	f, err := m.Open()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	defer f.Close()
 	segments, err := symbol.ReadSegments(f)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	for _, s := range segments {
 		if s.Executable && s.Size > to-from {
 			from, to = s.Addr, s.Addr+s.Size
@@ -70,14 +67,10 @@ func BenchmarkResolve(b *testing.B) {
 		m := module(path)
 		from, to := code(b, m)
 		f, err := m.Open()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		key, err := symbol.Identify(f)
 		f.Close()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		keyed := m
 		keyed.Key = key
 		b.Run("miss/"+filepath.Base(path), func(b *testing.B) {
@@ -147,9 +140,7 @@ type ask struct {
 func recorded(b *testing.B, name string) (asks []ask, files int) {
 	b.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	segments := map[string]symbol.Segments{}
 	for line := range strings.Lines(string(text)) {
 		var path string
@@ -160,14 +151,10 @@ func recorded(b *testing.B, name string) (asks []ask, files int) {
 		m := module(path)
 		if segments[path] == nil {
 			f, err := m.Open()
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, err)
 			segments[path], err = symbol.ReadSegments(f)
 			f.Close()
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, err)
 		}
 		if addr, ok := segments[path].Address(offset); ok {
 			asks = append(asks, ask{m, addr})
@@ -216,8 +203,6 @@ func BenchmarkStream(b *testing.B) {
 func peak(b *testing.B) uint64 {
 	b.Helper()
 	var use syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
 	return uint64(use.Maxrss) << 10
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/capture/symbol"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // split makes a stripped library and its debug file.
@@ -24,14 +25,10 @@ func split(t *testing.T, flags ...string) (whole, stripped, debug string) {
 func buildID(t *testing.T, path string) string {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	b, err := f.Section(".note.gnu.build-id").Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return hex.EncodeToString(b[16:])
 }
 
@@ -99,9 +96,7 @@ func TestDebugFileReplaced(t *testing.T) {
 	if got := table.Resolve(m, address(t, whole, "hidden_helper")); got.Name != "hidden_helper" {
 		t.Fatalf("%+v", got)
 	}
-	if err := os.Remove(at); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(at))
 	copyFile(t, "testdata/lib.c", at)
 	if got := table.Resolve(m, address(t, whole, "no_size")); got.Name != "" {
 		t.Errorf("%+v", got)
@@ -145,13 +140,9 @@ func TestMiniDebugInfo(t *testing.T) {
 func TestMiniDebugInfoDamaged(t *testing.T) {
 	whole, packed := mini(t)
 	b, err := os.ReadFile(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	f, err := elf.Open(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s := f.Section(".gnu_debugdata")
 	f.Close()
 	// The size of the dictionary, in the first block's header: 4 GiB.

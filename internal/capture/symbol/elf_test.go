@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // part is one section of an ELF file that a test puts together.
@@ -109,13 +111,9 @@ func miniPart(t testing.TB, b []byte) (p part, ok bool) {
 		return p, false
 	}
 	path := filepath.Join(t.TempDir(), "mini")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path, b, 0o600))
 	run(t, "xz", path)
 	packed, err := os.ReadFile(path + ".xz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return part{".gnu_debugdata", elf.Section64{Type: uint32(elf.SHT_PROGBITS)}, packed}, true
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // seeds are files that have their symbols in each of the places where they can be,
@@ -18,15 +19,11 @@ func seeds(f *testing.F) [][2][]byte {
 		out = append(out, s)
 	}
 	python, err := os.ReadFile(compile(f, "builtins.c", "-s", "-Wl,-z,noseparate-code"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	out = append(out, [2][]byte{python, nil})
 	// No section headers: what the dynamic loader reads.
 	lib, err := os.ReadFile(compile(f, "lib.c", "-s", "-nostdlib", "-Wl,-z,noseparate-code", "-Wl,-z,norelro"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	clear(lib[40:48])
 	clear(lib[58:64])
 	return append(out, [2][]byte{lib, nil})

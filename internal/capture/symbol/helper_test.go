@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/capture/symbol"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func open(path string) (symbol.File, error) {
@@ -63,9 +64,7 @@ func compile(t testing.TB, source string, flags ...string) string {
 func truth(t testing.TB, path string) map[uint64]map[string]elf.Symbol {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	syms, err := f.Symbols()
 	if err != nil {
@@ -110,18 +109,12 @@ func size(t testing.TB, path, name string) uint64 {
 func copyFile(t testing.TB, from, to string) {
 	t.Helper()
 	b, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	write(t, to, b)
 }
 
 func write(t testing.TB, to string, b []byte) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+	must.NoError(t, os.WriteFile(to, b, 0o644))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 const kallsyms = `ffffffff81000100 T second
@@ -37,9 +38,7 @@ func TestKernel(t *testing.T) {
 	}
 	for range 2 {
 		got, err := k.Resolve(ask)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}

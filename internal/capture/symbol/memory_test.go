@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/symbol"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // process is one that has mapped and written what a test says.
@@ -124,9 +125,7 @@ func TestPerfMapGrows(t *testing.T) {
 	}
 	check("at first", "first", "[generated code]")
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	fmt.Fprintf(f, "ond\n7f0000000100 40 first again\n")
 	f.Close()
 	check("at once", "first", "[generated code]")
@@ -138,9 +137,7 @@ func TestPerfMapGrows(t *testing.T) {
 	write(t, path, []byte("7f0000000100 40 moved by a longer line\n7f0000000200 40 anew, and longer\n"))
 	now = now.Add(time.Second)
 	check("written anew and longer", "moved by a longer line", "anew, and longer")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(path))
 	now = now.Add(time.Second)
 	check("removed", "moved by a longer line", "anew, and longer") // its process had it so
 }
@@ -159,9 +156,7 @@ func TestPerfMapRefused(t *testing.T) {
 				t.Skip("needs root to give a file away")
 			}
 			p.UID = 1000
-			if err := os.Chown(path, 1001, 1001); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.Chown(path, 1001, 1001))
 		}, ""},
 		{"of root", func(t *testing.T, p *symbol.Process, _ string) {
 			if os.Getuid() != 0 {
@@ -175,9 +170,7 @@ func TestPerfMapRefused(t *testing.T) {
 			"",
 		},
 		{"a directory", func(t *testing.T, _ *symbol.Process, path string) {
-			if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o755)); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o755)))
 		}, ""},
 		{"of another pid", func(t *testing.T, p *symbol.Process, _ string) { p.NSPID = 0 }, ""},
 		{"one endless line", func(t *testing.T, _ *symbol.Process, path string) {
@@ -219,13 +212,9 @@ func TestVDSO(t *testing.T) {
 	self := func() (io.ReadCloser, error) { return os.Open("/proc/self/maps") }
 	start, image := vdso(t)
 	f, err := elf.NewFile(bytes.NewReader(image))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	syms, err := f.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	table := symbol.New(symbol.Options{})
 	p := symbol.Process{Key: symbol.ProcessKey{PID: 1}, Maps: self}
 	want := map[uint64][]string{}
@@ -252,9 +241,7 @@ func TestVDSO(t *testing.T) {
 func vdso(t *testing.T) (start uint64, image []byte) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for line := range strings.Lines(string(b)) {
 		var end uint64
 		if strings.HasSuffix(line, "[vdso]\n") {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/format/symname"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestResolve(t *testing.T) {
@@ -67,9 +68,7 @@ func TestResolve(t *testing.T) {
 func TestSectionsEnd(t *testing.T) {
 	lib := compile(t, "lib.c")
 	f, err := elf.Open(lib)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	table := symbol.New(symbol.Options{})
 	for _, name := range []string{".plt", ".plt.got", ".plt.sec"} {
@@ -141,9 +140,7 @@ func TestNoSections(t *testing.T) {
 	lib := compile(t, "lib.c")
 	addr := address(t, lib, "exported_one")
 	b, err := os.ReadFile(lib)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	clear(b[40:48]) // e_shoff
 	clear(b[58:64]) // e_shentsize, e_shnum, e_shstrndx
 	path := filepath.Join(t.TempDir(), "libx.so")
@@ -158,14 +155,10 @@ func TestSegments(t *testing.T) {
 	lib := compile(t, "lib.c")
 	addr := address(t, lib, "exported_one")
 	f, err := open(lib)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	segments, err := symbol.ReadSegments(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, s := range segments {
 		if s.Executable && addr >= s.Addr && addr < s.Addr+s.Size {
 			if got, ok := segments.Address(addr - s.Addr + s.Offset); !ok || got != addr {
@@ -209,22 +202,16 @@ func TestReplaced(t *testing.T) {
 	lib := compile(t, "lib.c")
 	m := module(lib)
 	f, err := open(lib)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	m.Key, err = symbol.Identify(f)
 	f.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	one, two := address(t, lib, "exported_one"), address(t, lib, "exported_two")
 	table := symbol.New(symbol.Options{})
 	if got := table.Resolve(m, one); got.Name != "exported_one" {
 		t.Fatalf("%+v", got)
 	}
-	if err := os.Rename(compile(t, "lib.cc"), lib); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Rename(compile(t, "lib.cc"), lib))
 	if got := table.Resolve(m, one); got.Name != "exported_one" {
 		t.Errorf("a name that was known: %+v", got)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/symbol"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // Another process's files, through the door that a target's files are opened by.
@@ -23,13 +24,9 @@ func TestThroughTarget(t *testing.T) {
 	defer func() { _ = child.Wait() }()
 	defer func() { _ = child.Process.Kill() }()
 	p, err := proc.Describe(child.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	mappings, err := mapped(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	table := symbol.New(symbol.Options{})
 	named := 0
 	for _, m := range mappings {
@@ -44,14 +41,10 @@ func TestThroughTarget(t *testing.T) {
 			},
 		}
 		f, err := module.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		segments, err := symbol.ReadSegments(f)
 		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for offset := m.Offset; offset < m.Offset+(m.End-m.Start); offset += 4096 {
 			if addr, ok := segments.Address(offset); ok && table.Resolve(module, addr).Name != "" {
 				named++

@@ -14,6 +14,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/feature"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func modes() []uprobe.Mode { return []uprobe.Mode{uprobe.Session, uprobe.Multi, uprobe.Perf} }
@@ -43,9 +44,7 @@ func eachMode(t *testing.T, test func(t *testing.T, mode uprobe.Mode)) {
 func newAttacher(t testing.TB, mode uprobe.Mode, r *rings) *uprobe.Attacher {
 	t.Helper()
 	a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: startLinkHolder(t), Mode: mode, Maps: r.maps})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	return a
 }
@@ -55,9 +54,7 @@ func attach(t testing.TB, a *uprobe.Attacher, v *victim, ws ...want) *uprobe.Att
 	t.Helper()
 	file, sites := v.sites(ws...)
 	at, err := a.Attach(file, v.pid(), sites)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if failed := at.Failed(); len(failed) > 0 {
 		t.Fatal(failed)
 	}
@@ -159,9 +156,7 @@ func TestDetachLeavesNothing(t *testing.T) {
 func (v *victim) text(t *testing.T) []byte {
 	t.Helper()
 	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", v.pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer mem.Close()
 	b := make([]byte, 16)
 	if _, err := mem.ReadAt(b, v.do("addr").n); err != nil {
@@ -191,9 +186,7 @@ func TestRefusedSites(t *testing.T) {
 		beyondTimed := uprobe.Site{Offset: 1 << 41, Cookie: 78, Timed: true}
 		sites = append(sites[:2], append([]uprobe.Site{beyond, beyondTimed}, sites[2:]...)...)
 		at, err := newAttacher(t, mode, r).Attach(file, v.pid(), sites)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer at.Close()
 		bad := map[uprobe.Site]bool{}
 		for _, f := range at.Failed() {
@@ -229,9 +222,7 @@ func TestRefusedInstruction(t *testing.T) {
 		a := newAttacher(t, mode, r)
 		file, sites := v.sites(want{name: "v_locked"}, want{name: "v_tick"})
 		at, err := a.Attach(file, v.pid(), sites)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer at.Close()
 		if len(at.Failed()) != 1 || at.Failed()[0].Site != sites[0] || !errors.Is(at.Failed()[0], unix.ENOTSUP) {
 			t.Errorf("failed: %v", at.Failed())
@@ -262,13 +253,9 @@ func TestFileReplacedAfterOpen(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode uprobe.Mode) {
 		v, r := startVictim(t, dir), newRings(t, 1<<20)
 		file, sites := v.sites(want{name: "v_tick"})
-		if err := replace(v.lib); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, replace(v.lib))
 		at, err := newAttacher(t, mode, r).Attach(file, v.pid(), sites)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer at.Close()
 		v.do("tick 9")
 		if n := len(r.events()); n != 9 {

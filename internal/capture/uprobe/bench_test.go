@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // spinner calls b_call and says what a call costs in CPU time.
@@ -32,9 +33,7 @@ func startSpinner(b *testing.B) spinner {
 	}
 	var cpu unix.CPUSet
 	cpu.Set(0)
-	if err := unix.SchedSetaffinity(int(v.pid()), &cpu); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, unix.SchedSetaffinity(int(v.pid()), &cpu))
 	return spinner{victim: v, calls: 20000}
 }
 
@@ -44,20 +43,14 @@ func (s spinner) emptyProbe(b *testing.B) func() func() {
 		Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	b.Cleanup(func() { prog.Close() })
 	ex, err := link.OpenExecutable(s.lib)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	addr := []uint64{s.function("b_call").Offset}
 	return func() func() {
 		l, err := ex.UprobeMulti(nil, prog, &link.UprobeMultiOptions{Addresses: addr, PID: s.pid()})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		return func() { l.Close() }
 	}
 }
@@ -68,9 +61,7 @@ func (s spinner) ourProbe(b *testing.B, a *uprobe.Attacher, w want) func() func(
 	file, sites := s.sites(w)
 	return func() func() {
 		at, err := a.Attach(file, s.pid(), sites)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, err)
 		return func() { at.Close() }
 	}
 }
@@ -140,9 +131,7 @@ func BenchmarkAttach600(b *testing.B) {
 	s := startSpinner(b)
 	sites := many(s.function("b_many").Offset)
 	file, err := os.Open(s.lib)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	defer file.Close()
 	for _, mode := range append(modes(), "session without a link holder") {
 		b.Run(string(mode), func(b *testing.B) {
@@ -153,9 +142,7 @@ func BenchmarkAttach600(b *testing.B) {
 				options.Mode = uprobe.Session
 			}
 			a, err := uprobe.NewAttacher(options)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, err)
 			defer a.Close()
 			var attach, detach time.Duration
 			for b.Loop() {
@@ -165,9 +152,7 @@ func BenchmarkAttach600(b *testing.B) {
 				if err != nil || len(at.Failed()) > 0 {
 					b.Fatal(err, at.Failed())
 				}
-				if err := at.Close(); err != nil {
-					b.Fatal(err)
-				}
+				must.NoError(b, at.Close())
 				attach += t1.Sub(t0)
 				detach += time.Since(t1)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // attachArgument makes the test binary attach to a victim and detach for ever, and say so: "attach-for-ever PID LIBRARY
@@ -77,20 +78,14 @@ func attachForEver(args []string) error {
 func (v *victim) changed() int {
 	v.t.Helper()
 	file, err := elf.Open(v.lib)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.NoError(v.t, err)
 	defer file.Close()
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", v.pid()))
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.NoError(v.t, err)
 	defer memory.Close()
 	text := file.Section(".text")
 	stored, err := text.Data()
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.NoError(v.t, err)
 	mapped := make([]byte, len(stored))
 	if _, err := memory.ReadAt(mapped, v.do("addr").n+int64(text.Addr)-int64(v.tick)); err != nil {
 		v.t.Fatal(err)

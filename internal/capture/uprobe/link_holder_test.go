@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestMain(m *testing.M) {
@@ -32,9 +33,7 @@ func TestMain(m *testing.M) {
 func startLinkHolder(t testing.TB) *uprobe.LinkHolder {
 	t.Helper()
 	k, err := uprobe.StartLinkHolder([]string{"/proc/self/exe"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := k.Close(); err != nil {
 			t.Error(err)
@@ -49,15 +48,11 @@ func TestLinkHolderIgnoresSignals(t *testing.T) {
 	needRoot(t)
 	v, k, r := startVictim(t, buildVictim(t)), startLinkHolder(t), newRings(t, 1<<20)
 	a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: k, Maps: r.maps})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer a.Close()
 	at := attach(t, a, v, want{name: "v_tick"}) // from now on it has begun
 	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
-		if err := unix.Kill(k.PID(), s); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, unix.Kill(k.PID(), s))
 	}
 	v.do("tick 3")
 	if err := at.Close(); err != nil || k.Err() != nil {
@@ -77,21 +72,15 @@ func TestLinkHolderDies(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode uprobe.Mode) {
 		v, k, r := startVictim(t, dir), startLinkHolder(t), newRings(t, 1<<20)
 		a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: k, Mode: mode, Maps: r.maps})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer a.Close()
 		file, sites := v.sites(want{name: "v_tick"}, want{name: "v_wait", timed: true})
 		at, err := a.Attach(file, v.pid(), sites)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if v.changed() == 0 || k.Err() != nil {
 			t.Fatal("nothing is probed: ", k.Err())
 		}
-		if err := unix.Kill(k.PID(), unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, unix.Kill(k.PID(), unix.SIGKILL))
 		<-k.Gone()
 		if n := v.changed(); n != 0 {
 			t.Errorf("%d bytes of the text are changed", n)
@@ -113,22 +102,14 @@ func TestLinkHolderIsShared(t *testing.T) {
 	needRoot(t)
 	v, k, r := startVictim(t, buildVictim(t)), startLinkHolder(t), newRings(t, 1<<20)
 	socket, err := k.Share()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	fd, err := unix.FcntlInt(socket.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	socket.Close()
 	joined, err := uprobe.JoinLinkHolder(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: joined, Maps: r.maps})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer a.Close()
 	at := attach(t, a, v, want{name: "v_tick"})
 	if err := errors.Join(joined.Close(), k.Close()); err != nil { // an attachment stands by itself
@@ -148,9 +129,7 @@ func TestLinkHolderIsShared(t *testing.T) {
 func TestLinkHolderOfManySites(t *testing.T) {
 	needRoot(t)
 	file, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	const many = 5000
 	if err := file.Truncate(many); err != nil { // nobody maps it
@@ -161,17 +140,13 @@ func TestLinkHolderOfManySites(t *testing.T) {
 		sites[i].Offset = uint64(i)
 	}
 	a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: startLinkHolder(t), Maps: newRings(t, 1<<16).maps})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer a.Close()
 	if a.Mode() == uprobe.Perf {
 		t.Skip("one link a site in any case")
 	}
 	at, err := a.Attach(file, uint32(os.Getpid()), sites)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if links, failed := at.LinkIDs(), at.Failed(); len(links) < 2 || len(links) > 8 || len(failed) > 0 {
 		t.Errorf("%d links, %d sites failed", len(links), len(failed))
 	}
@@ -184,9 +159,7 @@ func TestLinkHolderOfManySites(t *testing.T) {
 func TestLinkHolderThreads(t *testing.T) {
 	needRoot(t)
 	file, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	const many = 2000
 	if err := file.Truncate(many); err != nil { // nobody maps it
@@ -198,9 +171,7 @@ func TestLinkHolderThreads(t *testing.T) {
 	}
 	k := startLinkHolder(t)
 	a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: k, Maps: newRings(t, 1<<16).maps})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer a.Close()
 	if a.Mode() == uprobe.Perf {
 		t.Skip("the kernel closes its links one by one")
@@ -209,9 +180,7 @@ func TestLinkHolderThreads(t *testing.T) {
 	links := 0
 	for range 40 {
 		at, err := a.Attach(file, uint32(os.Getpid()), sites)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		held, links = append(held, at), links+len(at.LinkIDs())
 	}
 	var closing errgroup.Group
@@ -222,9 +191,7 @@ func TestLinkHolderThreads(t *testing.T) {
 		t.Error(err)
 	}
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", k.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if most := 30; links < 2*most || len(threads) > most { // 16 of them close
 		t.Errorf("%d threads after %d links were closed at a time, want %d at most", len(threads), links, most)
 	}

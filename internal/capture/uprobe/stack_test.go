@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // From 64 bytes on, in any function, kernels since 6.13 put a program's stack where
@@ -24,9 +25,7 @@ func TestStackAsVerified(t *testing.T) {
 	needRoot(t)
 	r := newRings(t, 1<<16)
 	spec, err := bpf.LoadCalls()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for name, m := range r.maps {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
@@ -56,9 +55,7 @@ func TestStackAsVerified(t *testing.T) {
 func TestStackAsCompiled(t *testing.T) {
 	for _, object := range []string{"calls_x86", "calls_arm64", "memory_x86", "memory_arm64", "request_x86", "request_arm64"} {
 		spec, err := ebpf.LoadCollectionSpec("../../../bpf/" + object + "_bpfel.o")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for name, prog := range spec.Programs {
 			if prog.Type != ebpf.Kprobe { // programs at tracepoints are not preempted
 				continue

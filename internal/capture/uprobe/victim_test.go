@@ -21,6 +21,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -123,9 +124,7 @@ func newRings(t testing.TB, bytes uint32) *rings {
 	inner := &ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: bytes}
 	newMap := func(s *ebpf.MapSpec) *ebpf.Map {
 		m, err := ebpf.NewMap(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		t.Cleanup(func() { m.Close() })
 		return m
 	}
@@ -137,13 +136,9 @@ func newRings(t testing.TB, bytes uint32) *rings {
 	}}
 	for cpu := range cpus {
 		m := newMap(inner)
-		if err := r.maps["rings"].Put(cpu, m); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.maps["rings"].Put(cpu, m))
 		rd, err := ringbuf.NewReader(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		t.Cleanup(func() { rd.Close() })
 		r.readers = append(r.readers, rd)
 	}
@@ -161,9 +156,7 @@ func (r *rings) events() []event.Event {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			must.NoError(r.t, err)
 			var e event.Event
 			if n, err := binary.Decode(rec.RawSample, binary.NativeEndian, &e); err != nil || n != event.Size ||
 				n != len(rec.RawSample) {
@@ -181,9 +174,7 @@ func (r *rings) losses() (out [4]uint64) {
 	r.t.Helper()
 	for i := range out {
 		var per []uint64
-		if err := r.maps["losses"].Lookup(uint32(i), &per); err != nil {
-			r.t.Fatal(err)
-		}
+		must.NoError(r.t, r.maps["losses"].Lookup(uint32(i), &per))
 		for _, n := range per {
 			out[i] += n
 		}
@@ -210,9 +201,7 @@ type want struct {
 func (v *victim) sites(ws ...want) (file *os.File, sites []uprobe.Site) {
 	v.t.Helper()
 	file, err := os.Open(v.lib)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.NoError(v.t, err)
 	v.t.Cleanup(func() { file.Close() })
 	for i, w := range ws {
 		fn := v.function(w.name)
@@ -225,27 +214,19 @@ func (v *victim) sites(ws ...want) (file *os.File, sites []uprobe.Site) {
 func (v *victim) elf() *elffile.File {
 	v.t.Helper()
 	file, err := os.Open(v.lib)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.NoError(v.t, err)
 	v.t.Cleanup(func() { file.Close() })
 	st, err := file.Stat()
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.NoError(v.t, err)
 	f, err := elffile.Open(file, st.Size())
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.NoError(v.t, err)
 	return f
 }
 
 func (v *victim) function(name string) elffile.Function {
 	v.t.Helper()
 	fns, err := v.elf().Functions()
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.NoError(v.t, err)
 	for _, fn := range fns {
 		if fn.Name == name {
 			return fn

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/helper"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestLinkOverTheWire(t *testing.T) {
@@ -26,9 +27,7 @@ func TestLinkOverTheWire(t *testing.T) {
 		t.Fatal(packet, err)
 	}
 	gotB, gotAt, err := decodeLink(packet[1:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if diff := cmp.Diff(b, gotB, cmp.AllowUnexported(batch{})); diff != "" {
 		t.Error(diff)
 	}
@@ -59,9 +58,7 @@ func TestAnswerOverTheWire(t *testing.T) {
 func TestHostilePackets(t *testing.T) {
 	b := batch{attach: attachUprobeMulti, sites: []Site{{Offset: 1}, {Offset: 2}}}
 	good, err := encodeLink(b, place{pid: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	with := func(at int, b ...byte) []byte {
 		return append(append(bytes.Clone(good[:at]), b...), good[at+len(b):]...)
 	}
@@ -78,18 +75,12 @@ func TestHostilePackets(t *testing.T) {
 		"no process":                with(9, 0, 0, 0, 0),
 	}
 	ours, theirs, err := helper.Pair(helper.Packets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	conn, err := helper.Connect(ours)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer conn.Close()
 	served, err := helper.Connect(theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var k keep
 	k.serving.Add(1)
 	go k.serve(served)
@@ -112,9 +103,7 @@ func TestHostilePackets(t *testing.T) {
 	if err := send(conn, []byte{askLink + 1}, null); err != nil { // which has no answer
 		t.Fatal(err)
 	}
-	if err := send(conn, good, null, null); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, send(conn, good, null, null))
 	if _, err := held.answer(); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
 		t.Errorf("what is no program: %v", err)
 	}
@@ -130,8 +119,6 @@ func TestHostilePackets(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return len(all)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // words is memory that holds some words.
@@ -36,9 +37,7 @@ func build(t testing.TB) *os.File {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
@@ -92,9 +91,7 @@ const (
 func TestCaller(t *testing.T) {
 	f := build(t)
 	file, err := Open(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, tt := range []struct {
 		name   string
 		offset uint64 // of the code in the function
@@ -160,9 +157,7 @@ func TestCaller(t *testing.T) {
 
 func TestNoEntryForForeignAddresses(t *testing.T) {
 	file, err := Open(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, addr := range []uint64{0, 1, 1 << 40, ^uint64(0)} {
 		if _, _, err := file.Caller(addr, &Registers{}, words{}); !errors.Is(err, ErrNoEntry) {
 			t.Errorf("%#x: %v, want ErrNoEntry", addr, err)
@@ -221,9 +216,7 @@ func (everything) Word(addr uint64) (uint64, error) { return addr + 16, nil }
 func FuzzCaller(f *testing.F) {
 	file := build(f)
 	whole, err := os.ReadFile(file.Name())
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	f.Add(whole, uint64(0x1000))
 	f.Add(whole[:len(whole)/2], uint64(0x1001))
 	fuzzing.Run(f, func(t *testing.T, b []byte, addr uint64) {
@@ -266,18 +259,12 @@ func BenchmarkCaller(b *testing.B) {
 		b.Skip("needs a libc.so.6")
 	}
 	f, err := os.Open(path[0])
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	defer f.Close()
 	file, err := Open(f)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	low, err := file.at(file.table+8*(file.count/2), 4)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	addr := file.base + uint64(int64(int32(binary.LittleEndian.Uint32(low))))
 	for b.Loop() {
 		if _, _, err := file.Caller(addr, &Registers{R: [columns]uint64{rsp: sp}}, everything{}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestNumbers(t *testing.T) {
@@ -75,9 +76,7 @@ var common = []byte{
 
 func TestCommon(t *testing.T) {
 	var c Common
-	if err := c.Read(&Cursor{B: common}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.Read(&Cursor{B: common}))
 	want := Common{CodeAlign: 1, DataAlign: -8, Return: 16, Encoding: 0x1b, Augmented: true, Program: common[21:]}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v, want %+v", c, want)

@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -42,9 +43,7 @@ func dumpNative(t *testing.T, path string, args ...string) map[string]dump.Threa
 	t.Helper()
 	p := victim(t, path, args...)
 	d, err := New(symbol.New(symbol.Options{}), threads.Describe).Take(t.Context(), p.PID, []*proc.Process{p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	out := map[string]dump.Thread{}
 	for _, th := range d.Processes[0].Threads {
 		out[th.Name] = th

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/dump"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -58,9 +59,7 @@ func TestAgainstPySpy(t *testing.T) {
 				t.Skipf("py-spy %s cannot read Python %s: %v", pySpyVersion, version, err)
 			}
 			var theirs []spied
-			if err := json.Unmarshal(raw, &theirs); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, json.Unmarshal(raw, &theirs))
 			want, got := map[uint32][]string{}, map[uint32][]string{}
 			for _, th := range theirs {
 				for _, f := range th.Frames {

@@ -12,6 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/recording/dump"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -21,9 +22,7 @@ func victim(t *testing.T, name string, args ...string) *proc.Process {
 	program := child.Start(t, exec.Command(name, args...)) //nolint:noctx // ended with the test
 	program.Line()
 	p, err := proc.Describe(program.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -31,9 +30,7 @@ func victim(t *testing.T, name string, args ...string) *proc.Process {
 func take(t *testing.T, p *proc.Process) *dump.Process {
 	t.Helper()
 	d, err := New(symbol.New(symbol.Options{}), threads.Describe).Take(t.Context(), p.PID, []*proc.Process{p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(d.Processes) != 1 {
 		t.Fatalf("%d processes, want 1", len(d.Processes))
 	}

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // walkBytes walks bytes as an .eh_frame.
@@ -80,9 +81,7 @@ func TestWalk(t *testing.T) {
 		20, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x1b, 12, 7, 8, 0x90, 1, 0, 0,
 		20, 0, 0, 0, 28, 0, 0, 0, 0, 1, 0, 0, 16, 0, 0, 0, 0, 0x44, 0x0e, 16, 0x86, 2, 0, 0,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var addrs []uint64
 	table.Each(func(addr uint64, _ uint16) { addrs = append(addrs, addr) })
 	start := uint64(0x1000 + 32 + 0x100) // where its pointer stands, and that many bytes on

@@ -15,6 +15,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/execinfomanager"
 	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // numbers is a plain numbering.
@@ -44,9 +46,7 @@ func libraries(t testing.TB) []string {
 	seen := map[uint64]bool{}
 	for i, p := range patterns {
 		names, err := filepath.Glob(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, name := range names {
 			info, err := os.Stat(name)
 			// After an expression the library takes its numbers for those of a register: libgcrypt's AVX2 code.
@@ -70,9 +70,7 @@ func TestTheSameAsTheLibrary(t *testing.T) {
 	fast := 0
 	for _, name := range libraries(t) {
 		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if compare(t, f, name) {
 			fast++
 		}
@@ -190,9 +188,7 @@ func BenchmarkRead(b *testing.B) {
 		for _, way := range []string{"fast", "library"} {
 			b.Run(filepath.Base(name)+"/"+way, func(b *testing.B) {
 				f, err := os.Open(name)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.NoError(b, err)
 				defer f.Close()
 				b.ReportAllocs()
 				rules := 0

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // sglangFiles are messages that the classes of real versions made, one of each kind:
@@ -19,9 +21,7 @@ func sglangFiles(t testing.TB) map[string][]byte {
 	files := map[string][]byte{}
 	for _, name := range names {
 		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		files[filepath.Base(name)] = b
 	}
 	return files

@@ -4,14 +4,14 @@ import (
 	"os"
 	"reflect"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestVLLM: what the classes and the encoder of a real version made is read (testdata/engineserver/vllm_messages.py).
 func TestVLLM(t *testing.T) {
 	b, err := os.ReadFile("testdata/vllm-0.33.0.bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var s seen
 	c := New(&s)
 	c.Sent(7, b, len(b))

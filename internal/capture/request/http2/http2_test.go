@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/request/exchange"
 	h2 "github.com/inferscope/inferscope/internal/capture/request/http2"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // log is a Sink that keeps what it is told.
@@ -41,23 +42,17 @@ func newPeer() *peer {
 func (p *peer) headers(t testing.TB, id uint32, end bool, fields ...string) {
 	p.block.Reset()
 	for i := 0; i < len(fields); i += 2 {
-		if err := p.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, p.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
 	}
 	err := p.framer.WriteHeaders(http2.HeadersFrameParam{
 		StreamID: id, BlockFragment: p.block.Bytes(), EndStream: end,
 		EndHeaders: true, PadLength: 3, Priority: http2.PriorityParam{Weight: 7},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }
 
 func (p *peer) data(t testing.TB, id uint32, end bool, b []byte) {
-	if err := p.framer.WriteDataPadded(id, end, b, make([]byte, id%3)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, p.framer.WriteDataPadded(id, end, b, make([]byte, id%3)))
 }
 
 // transfer returns what was written since the last call.

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
 
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // tree makes files below a folder.
@@ -22,12 +23,8 @@ func tree(t *testing.T, content map[string]string) files {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range content {
-		if err := os.MkdirAll(filepath.Dir(root+name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(root+name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(root+name), 0o755))
+		must.NoError(t, os.WriteFile(root+name, []byte(text), 0o644))
 	}
 	return files{root: root}
 }
@@ -202,16 +199,12 @@ func TestRealProcess(t *testing.T) {
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	p, err := proc.Describe(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer p.Close()
 	p.Root = p.PID
 	s := New(Options{Interval: 10 * time.Millisecond})
 	defer s.Close()
-	if err := s.Follow(p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(p))
 	deadline := time.Now().Add(10 * time.Second)
 	for len(s.Pressure(p.PID, 0, 1<<63)) < 5 && time.Now().Before(deadline) {
 		time.Sleep(5 * time.Millisecond)

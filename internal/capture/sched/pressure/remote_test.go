@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
@@ -37,9 +38,7 @@ func TestRemoteNodeReachesTheReport(t *testing.T) {
 	p := sleeper.Start(t)
 	own := fmt.Sprintf("/proc/%d/", p.PID)
 	stat, err := os.ReadFile(own + "stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	host := map[string]string{
 		own + "stat":                                  string(stat),
 		own + "statm":                                 "4000 1000 100 1 0 300 0\n",
@@ -56,9 +55,7 @@ func TestRemoteNodeReachesTheReport(t *testing.T) {
 		f := tree(t, files)
 		source := New(Options{root: f.root})
 		defer source.Close()
-		if err := source.Follow(p); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, source.Follow(p))
 		samples := source.Pressure(p.Root, 0, clock.Monotonic())
 		if len(samples) == 0 {
 			t.Fatal("no samples")
@@ -72,9 +69,7 @@ func TestRemoteNodeReachesTheReport(t *testing.T) {
 		}
 		onCPU2(rec)
 		var text bytes.Buffer
-		if err := report.Text(&text, report.New(rec), report.TextOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, report.Text(&text, report.New(rec), report.TextOptions{}))
 		return strings.Join(strings.Fields(text.String()), " ")
 	}
 	const finding = "Threads or memory are on another NUMA node than the GPU"

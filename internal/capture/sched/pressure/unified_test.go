@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // As systemd sets it up where there are cgroups of version 2 only, with cpu.stat as Linux 6.18 writes it.
@@ -53,9 +55,7 @@ func TestSpin(t *testing.T) {
 func quota(t *testing.T) string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	root := parseMounts(string(mounts))["cgroup2"].point
 	controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if err != nil || !slices.Contains(strings.Fields(string(controllers)), "cpu") {
@@ -79,16 +79,12 @@ func TestQuotaOfVersion2(t *testing.T) {
 	dir := quota(t)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSpin$")
 	cmd.Env = append(os.Environ(), spin+"=1", "GOMAXPROCS=1")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
 	read := func() (ns, periods uint64) { return files{}.throttled(files{}.cgroups(uint32(cmd.Process.Pid))) }
 	time.Sleep(500 * time.Millisecond)
 	before, periodsBefore := read()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -36,9 +37,7 @@ func TestFunctions(t *testing.T) {
 			im.hash = []uint32{1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1}
 		}
 		f, fns, err := read(im.bytes())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if f.Machine != elf.EM_X86_64 || f.SONAME != "libgood.so.1" || f.BuildID != "deadbeef" {
 			t.Errorf("machine %s, SONAME %q, build id %q", f.Machine, f.SONAME, f.BuildID)
 		}
@@ -166,9 +165,7 @@ func TestOdd(t *testing.T) {
 			im := good()
 			tt.change(im)
 			_, fns, err := read(im.bytes())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var names []string
 			for _, fn := range fns {
 				names = append(names, fn.Name)
@@ -203,16 +200,12 @@ func TestAgainstDebugELF(t *testing.T) {
 	for name, path := range realLibraries(t) {
 		t.Run(name, func(t *testing.T) {
 			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			want := exported(t, b)
 			copy(b[0x28:], make([]byte, 8))          // e_shoff
 			binary.LittleEndian.PutUint32(b[60:], 0) // e_shnum, e_shstrndx
 			f, fns, err := read(b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var got []string
 			for _, fn := range fns {
 				got = append(got, fn.Name)
@@ -232,13 +225,9 @@ func TestAgainstDebugELF(t *testing.T) {
 func exported(t *testing.T, b []byte) []string {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	syms, err := f.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var names []string
 	for _, s := range syms {
 		kind, bind := elf.ST_TYPE(s.Info), elf.ST_BIND(s.Info)
