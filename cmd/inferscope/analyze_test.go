@@ -10,6 +10,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestAnalyzeSaysWhatReportSays: a recording on the disk gives the report of the daemon's data, byte for byte, in every
@@ -92,9 +93,7 @@ func TestInfoAndLs(t *testing.T) {
 	if len(files) != 1 {
 		t.Fatal(files)
 	}
-	if err := os.Remove(files[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(files[0]))
 	r := inferscope(t.Context(), nil, "info", folder)
 	if r.code != clierror.General || !strings.Contains(r.stderr, "calls/000001.parquet") {
 		t.Errorf("code %d: %s", r.code, r.stderr)

@@ -21,6 +21,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -56,9 +57,7 @@ func measure() int {
 func client(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	stderr = new(bytes.Buffer)
 	cmd = exec.CommandContext(t.Context(), self, args...)
 	cmd.Dir, cmd.Env, cmd.Stderr = t.TempDir(), append(os.Environ(), clientEnv+"=1"), stderr
@@ -70,17 +69,11 @@ func packed(t *testing.T, name string, write func(w io.Writer)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	z, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	write(z)
-	if err := errors.Join(z.Close(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(z.Close(), f.Close()))
 	return path
 }
 
@@ -132,9 +125,7 @@ func crowd(t *testing.T, n int) string {
 		})
 	}
 	dir := filepath.Join(t.TempDir(), "crowd.isc")
-	if err := errors.Join(archive.Write(dir, rec, nil), archive.Pack(dir, dir+".zip", false)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(archive.Write(dir, rec, nil), archive.Pack(dir, dir+".zip", false)))
 	return dir + ".zip"
 }
 
@@ -142,17 +133,13 @@ func crowd(t *testing.T, n int) string {
 func blob(t *testing.T, bytes int) string {
 	path := filepath.Join(t.TempDir(), "blob.sqlite")
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, q := range []string{"PRAGMA journal_mode=off", "CREATE TABLE StringIds (id INTEGER, value TEXT)", fmt.Sprintf("INSERT INTO StringIds VALUES (1, zeroblob(%d))", bytes)} {
 		if _, err := db.ExecContext(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, db.Close())
 	return path
 }
 
@@ -207,9 +194,7 @@ func TestBombs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := c.make(t)
 			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			cmd, stderr := client(t, "analyze", "--max-memory", fmt.Sprint(limit), path)
 			place := filepath.Join(t.TempDir(), "peak")
 			cmd.Env = append(cmd.Env, measureEnv+"="+place)
@@ -276,15 +261,11 @@ func TestInterruptAtOnce(t *testing.T) {
 			t.Run(fmt.Sprint(name, " after ", least), func(t *testing.T) {
 				cmd, stderr := client(t, args...)
 				cmd.Args = append(cmd.Args, "--max-memory", "8GB")
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, cmd.Start())
 				defer func() { _ = cmd.Process.Kill() }()
 				worked(t, cmd, least)
 				sent := time.Now()
-				if err := cmd.Process.Signal(unix.SIGINT); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, cmd.Process.Signal(unix.SIGINT))
 				err := cmd.Wait()
 				took := time.Since(sent)
 				if took > time.Second || cmd.ProcessState.ExitCode() != 1 ||

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
@@ -15,13 +16,9 @@ func TestRecordingsCarryTheClock(t *testing.T) {
 		s.Spawn(2000).
 			Decode(s.Stream(0x5500, 13), 60, timelinetest.Layers(6), 5*timelinetest.Microsecond, 300*timelinetest.Microsecond)
 		path, err := keepRecording(t.TempDir(), s.Run(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		in, err := archive.Inspect(path, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		c := in.Manifest.Clock
 		if c == nil || c.Pairs < 1000 || c.Bound == 0 || c.Error > c.Bound || (c.Error > 0) != (skew != 0) {
 			t.Errorf("with clocks %d ns apart the manifest says %+v", skew, c)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -104,9 +105,7 @@ func startShell(t *testing.T, socket string) *shellSession {
 		t.Skip("needs bash-completion: ", err)
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	dir := t.TempDir()
 	program := filepath.Join(dir, "inferscope")
 	writeScript(t, program, "#!/bin/sh\n"+clientEnv+"=1 exec '"+self+"' \"$@\"\n")
@@ -138,9 +137,7 @@ func startShell(t *testing.T, socket string) *shellSession {
 
 func writeScript(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path, []byte(text), 0o700))
 }
 
 // until waits for what the shell shows after what it has shown before.

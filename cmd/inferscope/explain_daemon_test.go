@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestTemporaryDaemonIsExplained holds that nobody is sent to the log of a temporary daemon, which is removed with it.
@@ -18,9 +19,7 @@ func TestTemporaryDaemonIsExplained(t *testing.T) {
 		t.Errorf("of a running daemon: %v", got)
 	}
 	w := &watcher{own: &exec.Cmd{}, dir: t.TempDir()}
-	if err := os.WriteFile(w.log(), []byte("it waits for a lock\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(w.log(), []byte("it waits for a lock\n"), 0o600))
 	if other := errors.New("no such process"); w.explain(other).Error() != other.Error() || w.explain(nil) != nil {
 		t.Error("an answer of the daemon is explained")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // explain runs the command where no daemon is.
@@ -28,9 +29,7 @@ func TestExplainListsEveryCause(t *testing.T) {
 // TestTheReportPageNamesEveryCause: docs/report.md has each key that explain takes.
 func TestTheReportPageNamesEveryCause(t *testing.T) {
 	page, err := os.ReadFile("../../docs/report.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_, causes, ok := strings.Cut(string(page), "\n### Causes\n")
 	causes, _, end := strings.Cut(causes, "\n## ")
 	if !ok || !end {

@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestExportOTLP: what a recording keeps of requests is enough for a span; without requests there is no file.
@@ -18,9 +19,7 @@ func TestExportOTLP(t *testing.T) {
 	rec := exporttest.Decode(5)
 	write := func(name string) string {
 		path := filepath.Join(dir, name)
-		if err := archive.Write(path, rec, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, archive.Write(path, rec, nil))
 		return path
 	}
 	file := filepath.Join(dir, "t.otlp.json")

@@ -22,6 +22,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -169,9 +170,7 @@ func serve(t *testing.T, d *fakeDaemon) (socket string) {
 func serveAt(t *testing.T, d *fakeDaemon, socket string) (stop func()) {
 	t.Helper()
 	l, err := api.Listen(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	server := api.NewServer(d, api.DefaultLimits(), nil)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
@@ -190,9 +189,7 @@ func serveAt(t *testing.T, d *fakeDaemon, socket string) (stop func()) {
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cli")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "s.sock")
 }
@@ -212,9 +209,7 @@ func answer(t *testing.T, h http.HandlerFunc) (socket string) {
 	t.Helper()
 	socket = socketPath(t)
 	l, err := net.Listen("unix", socket) //nolint:noctx // closed below
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Second}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestOpen: the desktop's opener is given the file that was written.
@@ -14,9 +15,7 @@ func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	said := filepath.Join(dir, "said")
 	script := "#!/bin/sh\nprintf %s \"$1\" > " + said + ".part && mv " + said + ".part " + said + "\n"
-	if err := os.WriteFile(filepath.Join(dir, "xdg-open"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(dir, "xdg-open"), []byte(script), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Chdir(dir)
 	want(t, at(t, serve(t, newFakeDaemon()), "report", "--open"), clierror.OK, "wrote report.html")

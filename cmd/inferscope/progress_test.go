@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestSlowCommandsShowThatTheyGoOn: whatever takes longer than a second says so on a terminal.
@@ -33,9 +34,7 @@ func TestSlowCommandsShowThatTheyGoOn(t *testing.T) {
 	duckdb := filepath.Join(dir, "duckdb")
 	writeScript(t, duckdb, "#!/bin/sh\nsleep 2\n")
 	file := filepath.Join(dir, "t"+archive.Extension)
-	if err := archive.Write(file, exporttest.Hostile(nil, "k"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, archive.Write(file, exporttest.Hostile(nil, "k"), nil))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	for name, c := range map[string]struct {
 		args []string

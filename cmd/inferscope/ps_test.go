@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report/document"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // Candidates implements api.Finder.
@@ -118,9 +119,7 @@ func TestTargetTable(t *testing.T) {
 		var out strings.Builder
 		d := &document.Document{}
 		d.Add(targetTable(targets))
-		if err := document.Text(&out, d, document.Style{Width: width}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, document.Text(&out, d, document.Style{Width: width}))
 		for line := range strings.Lines(out.String()) {
 			if n := len([]rune(strings.TrimRight(line, "\n"))); width > 0 && n > width {
 				t.Errorf("a line of %d columns on a terminal of %d: %s", n, width, line)

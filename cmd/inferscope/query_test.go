@@ -11,22 +11,19 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestQueryTable: a table has what was asked for, shows nothing that a terminal obeys, and says what it leaves out.
 func TestQueryTable(t *testing.T) {
 	tools, err := filepath.Abs("../../bin/tools")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Setenv("PATH", os.Getenv("PATH")+":"+tools)
 	if _, err := exec.LookPath("duckdb"); err != nil {
 		t.Skip("needs duckdb: scripts/tools.sh pytools installs it")
 	}
 	folder := filepath.Join(t.TempDir(), "a.isc")
-	if err := archive.Write(folder, exporttest.Hostile(nil, "k\x1b[31m\nx"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, archive.Write(folder, exporttest.Hostile(nil, "k\x1b[31m\nx"), nil))
 	r := at(t, socketPath(t), "query",
 		"SELECT * FROM (VALUES (1, 'a' || chr(27)), (20, 'b'), (3, NULL)) v(n, s)", folder, "--rows", "2")
 	want(t, r, clierror.OK)

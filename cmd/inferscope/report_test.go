@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 func TestReportOfTheOnlyTarget(t *testing.T) {
@@ -147,9 +148,7 @@ func TestFormatOfFiles(t *testing.T) {
 func onlyThese(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())
@@ -193,9 +192,7 @@ func TestAFailureLeavesTheOldReport(t *testing.T) {
 	})
 	dir := t.TempDir()
 	path := filepath.Join(dir, "report.md")
-	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
 	want(t, at(t, socket, "report", "--pid", "1", "-o", path), clierror.General, "pid 1")
 	if got, _ := os.ReadFile(path); string(got) != "old" {
 		t.Errorf("the old report became %q", got)
@@ -206,12 +203,8 @@ func TestAFailureLeavesTheOldReport(t *testing.T) {
 func TestALinkStaysALink(t *testing.T) {
 	dir := t.TempDir()
 	goal, link := filepath.Join(dir, "goal.md"), filepath.Join(dir, "link.md")
-	if err := os.WriteFile(goal, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("goal.md", link); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(goal, nil, 0o600))
+	must.NoError(t, os.Symlink("goal.md", link))
 	want(t, at(t, serve(t, newFakeDaemon()), "report", "-o", link), clierror.OK)
 	if to, err := os.Readlink(link); err != nil || to != "goal.md" {
 		t.Errorf("the link became %q, %v", to, err)
@@ -238,9 +231,7 @@ func TestInterrupt(t *testing.T) {
 // TestClockMargin: flag over environment over file, and a report that says it.
 func TestClockMargin(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile(".inferscope.yaml", []byte("sync_error_margin_us: 70\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(".inferscope.yaml", []byte("sync_error_margin_us: 70\n"), 0o600))
 	d := newFakeDaemon()
 	d.rec.Meta.GPU = &recording.GPU{Mode: "windows"}
 	socket := serve(t, d)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/config"
 	"github.com/inferscope/inferscope/internal/report/document"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // openTerminal returns the two sides of a new pseudo-terminal of 97 columns: the
@@ -67,9 +68,7 @@ func TestStyleOfATerminal(t *testing.T) {
 
 func TestStyleOfAnythingElse(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	if got := styleOf(file, nil); got != (document.Style{}) {
 		t.Errorf("a file has %+v", got)

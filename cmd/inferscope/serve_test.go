@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // serving runs inferscope serve and returns the address that it prints.
@@ -38,32 +39,22 @@ func servingAt(t *testing.T, socket string) *url.URL {
 		}
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	address, err := url.Parse(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return address
 }
 
 func get(t *testing.T, address, host string) (status int, body, final string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	request.Host = host
 	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return answer.StatusCode, string(text), answer.Request.URL.Path
 }
 

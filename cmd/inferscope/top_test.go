@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // driven is a model whose looks are counted and answered by hand.
@@ -230,9 +231,7 @@ func TestTopOnce(t *testing.T) {
 // TestTopLooksInTurn: each of several targets gets its look, and what was seen of the others stays.
 func TestTopLooksInTurn(t *testing.T) {
 	client, err := api.Dial(serve(t, newFakeDaemon()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer client.Close()
 	w := &looker{client: client}
 	s := w.next(t.Context(), ask{number: 3})

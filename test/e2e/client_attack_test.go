@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -20,11 +21,9 @@ func (r *runner) theirs() (private, secret string) {
 	}
 	private = r.t.TempDir()
 	secret = filepath.Join(private, "shadow")
-	if err := errors.Join(
+	must.NoError(r.t, errors.Join(
 		os.Chown(r.dir, nobody, nobody), os.Chmod(private, 0o700), os.WriteFile(secret, []byte("secret"), 0o600),
-	); err != nil {
-		r.t.Fatal(err)
-	}
+	))
 	return private, secret
 }
 
@@ -61,9 +60,7 @@ func TestRunGivesNoFileAway(t *testing.T) {
 		r := newRunner(t)
 		private, secret := r.theirs()
 		out := filepath.Join(r.dir, "out")
-		if err := errors.Join(os.Mkdir(out, 0o755), os.Chown(out, 65534, 65534)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, errors.Join(os.Mkdir(out, 0o755), os.Chown(out, 65534, 65534)))
 		f := r.run("--user", "nobody", "--report", "out/shadow", "--format", "text", "--", "/bin/sh", "-c",
 			"mv out gone; ln -s "+private+" out")
 		f.says(t, 0)
@@ -81,9 +78,7 @@ func TestRunGivesNoFileAway(t *testing.T) {
 		r := newRunner(t)
 		private, secret := r.theirs()
 		path := r.write(".inferscope.yaml", "report_path: "+filepath.Join(private, "shadow")+"\n")
-		if err := os.Chown(path, 65534, 65534); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Chown(path, 65534, 65534))
 		r.env = append(r.env, "SUDO_UID=65534")
 		f := r.run("/bin/true")
 		f.says(t, 0, "report_path is ignored, because it belongs to user 65534", "wrote ./report.md")

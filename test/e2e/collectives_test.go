@@ -20,6 +20,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -284,9 +285,7 @@ func TestHang(t *testing.T) {
 	needs.Long(t)
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	var known atomic.Pointer[[]int]
 	go answerAsRAS(l, func() []int {

@@ -22,6 +22,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report/diff"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -60,17 +61,13 @@ func (s shell) path(name string) string { return filepath.Join(s.dir, name) }
 func (s shell) read(name string) []byte {
 	s.t.Helper()
 	b, err := os.ReadFile(s.path(name))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, err)
 	return b
 }
 
 func (s shell) write(name string, text []byte) {
 	s.t.Helper()
-	if err := os.WriteFile(s.path(name), text, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, os.WriteFile(s.path(name), text, 0o600))
 }
 
 // TestEveryCommandOnARecording records a program on the simulated GPU, all of its GPU activity, holds what is recorded
@@ -95,9 +92,7 @@ func TestEveryCommandOnARecording(t *testing.T) {
 	d.stop()
 	unharmed(t, v)
 	rec, err := archive.Read(s.path("t.isc"), archive.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	recordedAll(t, rec, v.PID, truth)
 	kernels := shown(rec, kernelsIn(rec, v.PID, ""))
 
@@ -171,9 +166,7 @@ func looks(s shell, rec *recording.Recording, kernels int) {
 		Name string
 		Rows int
 	}
-	if err := json.Unmarshal([]byte(s.does("ls", "--json", "t.isc")), &tables); err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, json.Unmarshal([]byte(s.does("ls", "--json", "t.isc")), &tables))
 	rows := map[string]int{}
 	for _, table := range tables {
 		rows[table.Name] = table.Rows
@@ -323,22 +316,16 @@ func refuses(s shell) {
 	s.write("cut.isc.zip", zip[:len(zip)/2])
 	s.write("text", []byte("hello\n"))
 	s.write("cut.json", s.read("again.pt.trace.json")[:5000])
-	if err := os.Mkdir(s.path("empty.isc"), 0o700); err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, os.Mkdir(s.path("empty.isc"), 0o700))
 	s.does("unpack", "t.isc.zip", "-o", "bad.isc")
 	files, err := filepath.Glob(s.path("bad.isc/kernels/*.parquet"))
 	if err != nil || len(files) == 0 {
 		s.t.Fatal("no file of kernels", err)
 	}
 	damaged, err := os.ReadFile(files[0])
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, err)
 	damaged[len(damaged)/2] ^= 0xff
-	if err := os.WriteFile(files[0], damaged, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, os.WriteFile(files[0], damaged, 0o600))
 	for _, reader := range []string{
 		"analyze FILE", "export FILE --to csv -o -", "diff t.isc FILE", "diff FILE t.isc", "whatif FILE --json",
 		"info FILE", "ls FILE", "info --verify FILE", "pack FILE -o x.zip", "unpack FILE -o x.isc",
@@ -411,9 +398,7 @@ func TestDiffFailsOver(t *testing.T) {
 		)
 		cmd := exec.Command(python(t), s.path("p.py"))
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+absolute(t, "../../python"))
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, cmd.Start())
 		d := startDaemon(t, cmd.Process.Pid, "--gpu", "off")
 		waitFor(t, "scopes", func() bool {
 			rec := d.fetch(cmd.Process.Pid)

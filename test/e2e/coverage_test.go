@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // allProbed fails the test unless each library of pid was probed, and logs how long after it was noticed.
@@ -91,9 +92,7 @@ func TestForkedChild(t *testing.T) {
 		t.Errorf("the child: %+v", child)
 	}
 	truth, err := cudasim.ReadTruth(v.TruthOf(int(child.PID)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	compareCounts(t, seen(rec, int(child.PID)), happened(truth, began, byDefault))
 	compareCounts(t, seen(rec, v.PID), happened(v.Truth(), began, byDefault))
 	allProbed(t, rec, int(child.PID))
@@ -113,9 +112,7 @@ func TestExec(t *testing.T) {
 	v.WaitLine("done")
 	rec := d.recording(v.PID)
 	truth, err := cudasim.ReadTruth(v.TruthPath() + ".1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	compareCounts(t, since(rec, v.PID, began), happened(truth, began, byDefault))
 	d.stop()
 }
@@ -124,12 +121,8 @@ func TestTwoCopiesOfALibrary(t *testing.T) {
 	t.Parallel()
 	copied := filepath.Join(t.TempDir(), "libcuda.so.1")
 	content, err := os.ReadFile(cudasim.Build(t).Libcuda(cudasim.Shape535))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(copied, content, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, os.WriteFile(copied, content, 0o755))
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"},
 		"open "+copied, "print both", "wait", "launch 123", "sync", "print done", "wait")
 	v.WaitLine("both")
@@ -179,9 +172,7 @@ func TestTargetGoesOnAfterKill9(t *testing.T) {
 	d := startDaemon(t, v.PID, probesOnly...)
 	v.Go()
 	time.Sleep(300 * time.Millisecond)
-	if err := d.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.cmd.Process.Kill())
 	d.exitCode()
 	v.WaitLine("done")
 	waitFor(t, "libcuda's text to be that of its file", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })

@@ -22,6 +22,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -122,13 +123,9 @@ func launchDaemonAs(t testing.TB, rights *syscall.SysProcAttr, flags ...string) 
 	d.cmd = exec.Command(program(t, "inferscoped"), append([]string{"--socket", d.socket}, flags...)...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	if d.cmd.SysProcAttr = rights; rights != nil {
-		if err := os.Chown(filepath.Dir(d.socket), int(rights.Credential.Uid), int(rights.Credential.Gid)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Chown(filepath.Dir(d.socket), int(rights.Credential.Uid), int(rights.Credential.Gid)))
 	}
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.cmd.Start())
 	go func() { d.done <- d.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
@@ -191,9 +188,7 @@ func (d *daemon) exitCode() int {
 func (d *daemon) client() *api.Client {
 	d.t.Helper()
 	c, err := api.Dial(d.socket)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	d.t.Cleanup(c.Close)
 	return c
 }
@@ -202,18 +197,14 @@ func (d *daemon) client() *api.Client {
 func (d *daemon) recording(pid int) *recording.Recording {
 	d.t.Helper()
 	rec, err := d.client().Recording(context.Background(), uint32(pid), api.Window{})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	return rec
 }
 
 func (d *daemon) status() api.Status {
 	d.t.Helper()
 	s, err := d.client().Status(context.Background())
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	return s
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/promtest"
 )
@@ -107,16 +108,12 @@ func history(t *testing.T, s *promtest.Server, file string) {
 				"query": {expression}, "step": {"2"}, "start": {began.Format(time.RFC3339)},
 				"end": {time.Now().Format(time.RFC3339)},
 			}
-			if err := s.Get("query_range", query, &answer); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, s.Get("query_range", query, &answer))
 			out[p.Title] = append(out[p.Title], answer)
 		}
 	}
 	text, err := json.Marshal(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // for whoever draws it
 		t.Fatal(err)
 	}

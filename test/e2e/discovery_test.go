@@ -13,6 +13,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -49,14 +50,10 @@ func (d *daemon) target(pid int) *api.Target {
 func (d *daemon) targets() []api.Target {
 	d.t.Helper()
 	client, err := api.Dial(d.socket)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	defer client.Close()
 	targets, err := client.Targets(context.Background())
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	return targets
 }
 
@@ -109,9 +106,7 @@ func TestDiscovery(t *testing.T) {
 		t.Error("a process is watched although it is denied")
 	}
 	found1, err := d.client().Candidates(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	i := slices.IndexFunc(found1, func(c api.Candidate) bool { return int(c.PID) == denied.PID })
 	if i < 0 || !strings.Contains(found1[i].Refused, "denied by cmdline=") || found1[i].Target != 0 {
 		t.Errorf("candidates %+v do not say that %d is denied", found1, denied.PID)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -42,9 +43,7 @@ func TestFlightOfACrash(t *testing.T) {
 		t.Errorf("it holds %d launches, want 321", n)
 	}
 	rec, err := archive.Read(flights(dir, "crash")[0], archive.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if p := rec.Meta.Processes; len(p) != 1 || p[0].Died == 0 {
 		t.Errorf("it does not say how the program ended: %+v", p)
 	}
@@ -90,8 +89,6 @@ func TestFlightOfSlowIterations(t *testing.T) {
 	if saved > 1 {
 		t.Errorf("%d were saved within the cooldown", saved)
 	}
-	if err := syscall.Kill(slow.PID, syscall.SIGSEGV); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, syscall.Kill(slow.PID, syscall.SIGSEGV))
 	waitFor(t, "the crash to be saved", func() bool { return len(flights(dir, "crash")) > 0 })
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -67,9 +68,7 @@ func TestSeveralHosts(t *testing.T) {
 		a: onHost(rec, []uint32{uint32(v.PID), uint32(pids[0])}, 0),
 		b: onHost(rec, []uint32{uint32(pids[late])}, ahead),
 	} {
-		if err := archive.Write(place, host, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, archive.Write(place, host, nil))
 	}
 	text, complaint, code := d.inferscope("analyze", a, b, "--format", "json")
 	if code != 0 {
@@ -84,9 +83,7 @@ func TestSeveralHosts(t *testing.T) {
 	unit := map[string]time.Duration{"ns": 1, "µs": time.Microsecond, "ms": time.Millisecond}
 	value := func(number, of string) time.Duration {
 		n, err := strconv.ParseFloat(number, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return time.Duration(float64(unit[of]) * n)
 	}
 	// A rank that is always late bounds the offset from one side by how late it is.
@@ -94,9 +91,7 @@ func TestSeveralHosts(t *testing.T) {
 		t.Errorf("the offset is off by %v, to within %v is told", off, bound)
 	}
 	var m report.Model
-	if err := json.Unmarshal([]byte(text), &m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(text), &m))
 	if len(m.Sources) == 0 || m.Sources[0].Name != "hosts" || !strings.Contains(m.Sources[0].Detail, said[0]) {
 		t.Errorf("sources %+v", m.Sources)
 	}

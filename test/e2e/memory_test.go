@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/analysis/memory"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -28,9 +29,7 @@ func TestMemoryRanges(t *testing.T) {
 	var truth struct {
 		Sites map[string]struct{ Count, Bytes, Live uint64 }
 	}
-	if err := json.Unmarshal([]byte(ask("truth")), &truth); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(ask("truth")), &truth))
 	text, complaint, code := d.inferscope("memory", "--pid", fmt.Sprint(cmd.Process.Pid), "--json")
 	var said struct{ Memory memory.Summary }
 	if err := json.Unmarshal([]byte(text), &said); code != 0 || err != nil || len(said.Memory.Devices) != 1 {
@@ -69,16 +68,10 @@ func startMemoryVictim(t *testing.T, name string) (cmd *exec.Cmd, ask func(comma
 	}
 	cmd = exec.CommandContext(t.Context(), filepath.Join(dir, name))
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()

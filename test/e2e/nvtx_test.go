@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
 )
@@ -122,18 +123,14 @@ func TestRunNVTX(t *testing.T) {
 	program, cupti := filepath.Join(r.dir, "env/bin/victim"),
 		filepath.Join(r.dir, "env/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13")
 	for from, to := range map[string]string{p.Victim: program, filepath.Join(p.Sim, "libcupti.so.13"): cupti} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(from, to)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(from, to)))
 	}
 	r.env = append(r.env, "LD_LIBRARY_PATH="+p.LibraryPath(cudasim.Shape580), "VICTIM_NVTX="+library)
 	f := r.run("--gpu", "continuous", "--report", "r.json", "--", program,
 		"repeat 1000 { nvtx push step; launch 3 kernel=k_us5; sync; nvtx push sample; sleep 1ms; nvtx pop; nvtx pop }")
 	f.says(t, 0)
 	var m report.Model
-	if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(f.report(t, "r.json")), &m))
 	counts := map[string]uint64{}
 	if m.GPU != nil {
 		for _, n := range m.GPU.Ranges {

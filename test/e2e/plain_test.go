@@ -10,6 +10,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -24,9 +25,7 @@ func TestRunCountsIterations(t *testing.T) {
 	f := r.run("--report", "r.json", "--", python(t), p.VictimPython, "--requests", "400", "--tokens", "16")
 	f.says(t, 0)
 	var m report.Model
-	if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(f.report(t, "r.json")), &m))
 	it := m.Diagnosis.Iterations
 	waits := uint64(0)
 	for _, x := range m.Summary.Functions {
@@ -127,9 +126,7 @@ func main() {
 	}
 }
 `
-	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(source, []byte(text), 0o600))
 	if out, err := exec.Command(compiler, "build", "-o", path, source).CombinedOutput(); err != nil {
 		t.Fatalf("build a Go program: %v\n%s", err, out)
 	}
@@ -146,9 +143,7 @@ func TestProgramsWithoutGPU(t *testing.T) {
 		f := r.run(append([]string{"--report", "r.json", "--"}, p.command...)...)
 		f.says(t, 0)
 		var m report.Model
-		if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, json.Unmarshal([]byte(f.report(t, "r.json")), &m))
 		d := &m.Diagnosis
 		if d.Verdict != "cpu-only" && d.Verdict != "not-enough-evidence" {
 			t.Errorf("%s: %s", p.name, d.Verdict)

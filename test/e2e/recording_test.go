@@ -14,6 +14,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -36,9 +37,7 @@ func TestRecordingLongerThanMemory(t *testing.T) {
 	cmd := exec.Command(program(t, "inferscope"), "--socket", d.socket,
 		"record", "--pid", fmt.Sprint(v.PID), "-o", folder)
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	waitFor(t, "the folder",
 		func() bool { _, err := os.Stat(filepath.Join(folder, "manifest.json")); return err == nil })
 	for n := range bursts {
@@ -53,16 +52,12 @@ func TestRecordingLongerThanMemory(t *testing.T) {
 			return err == nil && len(in.Manifest.Stretches) > n
 		})
 	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("record ended with %v: %s", err, &said)
 	}
 	rec, err := archive.Read(folder, archive.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	truth := v.Truth()
 	compareCounts(t, seen(rec, v.PID), happened(truth, began, byDefault))
 	compareArguments(t, rec, truth, began)
@@ -104,9 +99,7 @@ func TestRecordingOfATargetThatEnds(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "end.isc")
 	began := now()
 	cmd := exec.Command(program(t, "inferscope"), "--socket", d.socket, "record", "-o", folder)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	waitFor(t, "the folder",
 		func() bool { _, err := os.Stat(filepath.Join(folder, "manifest.json")); return err == nil })
 	v.Go()
@@ -118,17 +111,13 @@ func TestRecordingOfATargetThatEnds(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case err := <-ended:
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	case <-time.After(testTimeout):
 		_ = cmd.Process.Kill()
 		t.Fatal("record goes on although the target has ended")
 	}
 	rec, err := archive.Read(folder, archive.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	compareCounts(t, seen(rec, v.PID), happened(truth, began, byDefault))
 	if p := rec.Meta.Processes; len(p) != 1 || p[0].Died == 0 {
 		t.Errorf("the recording does not say that it ended: %+v", p)

@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -47,9 +48,7 @@ func inferscoped(t *testing.T, args ...string) *exec.Cmd {
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "300")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return cmd
 }
@@ -74,12 +73,8 @@ func TestNoPermission(t *testing.T) {
 	copied := filepath.Join(os.TempDir(), fmt.Sprintf("inferscoped-%d", os.Getpid())) // where anybody may run it
 	t.Cleanup(func() { os.Remove(copied) })
 	content, err := os.ReadFile(cmd.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(copied, content, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, os.WriteFile(copied, content, 0o755))
 	cmd.Path = copied
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	refused(t, cmd, clierror.Permission, "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE")
@@ -109,9 +104,7 @@ func TestStaleSocket(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	l.SetUnlinkOnClose(false)
 	l.Close() // as a killed daemon leaves it
 	d := launchDaemon(t, "--socket", path, "--pid", fmt.Sprint(sleeper(t).Process.Pid))
@@ -152,9 +145,7 @@ func TestHostileLibraries(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	python := needs.Tool(t, "python3")
 	good, err := os.ReadFile(cudasim.Build(t).Libcuda(cudasim.Shape580))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for name, content := range map[string][]byte{
 		"truncated":   good[:4000],
 		"not an ELF":  []byte(strings.Repeat("garbage ", 1000)),
@@ -163,16 +154,12 @@ func TestHostileLibraries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "libcuda.so.1")
-			if err := os.WriteFile(path, content, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(path, content, 0o755))
 			cmd := exec.Command(python, "-c", hostile, path)
 			stdin, _ := cmd.StdinPipe()
 			stdout := &output{}
 			cmd.Stdout = stdout
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, cmd.Start())
 			t.Cleanup(func() { stdin.Close(); _ = cmd.Wait() })
 			waitFor(t, "the file to be mapped", func() bool { return strings.Contains(stdout.String(), "mapped") })
 			d := startDaemon(t, cmd.Process.Pid, probesOnly...)

@@ -31,6 +31,7 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/certificate"
 	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/h2server"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -184,9 +185,7 @@ func askServer(t *testing.T, pid int, url string, client *http.Client, flags ...
 	wait.Wait()
 	close(errs)
 	for err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	rec := d.recording(pid)
 	if len(rec.Meta.Requests) != clients*each {
@@ -239,16 +238,12 @@ func TestRetries(t *testing.T) {
 	ask := func(body string, header ...string) *http.Response {
 		t.Helper()
 		req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if len(header) > 0 {
 			req.Header.Set(header[0], header[1])
 		}
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return resp
 	}
 	whole := func(body string, header ...string) int {
@@ -305,9 +300,7 @@ func TestRequestsOff(t *testing.T) {
 	pid, url := sseServer(t)
 	d := startDaemon(t, pid, "--gpu", "off", "--requests=off")
 	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"stream":true}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
 	rec := d.recording(pid)
@@ -327,15 +320,11 @@ func metricsOf(t *testing.T, d *daemon) map[string]*dto.MetricFamily {
 	d.waitLog("metrics are served")
 	at := regexp.MustCompile(`http://[0-9.:]+/metrics`).FindString(d.log.String())
 	resp, err := http.Get(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return families
 }
 
@@ -366,9 +355,7 @@ func TestMetricsOfRequests(t *testing.T) {
 	ask := func(body string) (*http.Response, time.Time) {
 		sent := time.Now()
 		resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return resp, sent
 	}
 	for range streams {
@@ -483,18 +470,14 @@ func TestRequestsToOTLP(t *testing.T) {
 	for i := range 4 {
 		body := `{"model":"small","stream":true,"max_tokens":3,"gap_ms":5,"prefill_ms":20,"prompt":"` + canary + `"}`
 		req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions?key="+canary, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		parent := fmt.Sprintf("%016x", i+1)
 		if i > 0 { // the first one is not sampled: it has no parent
 			req.Header.Set("traceparent", "00-"+id+"-"+parent+"-01")
 		}
 		c := times{sent: time.Now()}
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 		if c.ended = time.Now(); i > 0 {

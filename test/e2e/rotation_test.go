@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -64,15 +65,11 @@ func kernelLaunches(rec *recording.Recording) int {
 func linesOf(t *testing.T, dir, function string) int {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	n := 0
 	for _, file := range files {
 		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		zip, err := gzip.NewReader(f)
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -152,9 +149,7 @@ func TestRotationAfterKill9(t *testing.T) {
 		in, err := archive.Inspect(filepath.Join(dir, partial[0]), false)
 		return err == nil && in.Manifest.Events() > 0
 	})
-	if err := d.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	if err := <-d.done; err == nil {
 		t.Fatal("a daemon that was killed ended as if it had been asked to")
 	}
@@ -190,9 +185,7 @@ func TestFlight(t *testing.T) {
 	if len(saved.Paths) != 1 || launchesIn(t, saved.Paths) != 123 {
 		t.Errorf("%v: want one recording with 123 launches", saved.Paths)
 	}
-	if err := d.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.cmd.Process.Signal(syscall.SIGUSR1))
 	d.waitLog("saved what is remembered")
 	if finished, _ := kept(dir); len(finished) != 2 {
 		t.Errorf("after SIGUSR1 there are %d recordings, want 2", len(finished))

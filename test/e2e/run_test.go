@@ -15,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -52,9 +53,7 @@ func newRunner(t *testing.T, env ...string) *runner {
 func absolute(t *testing.T, path string) string {
 	t.Helper()
 	out, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return out
 }
 
@@ -74,9 +73,7 @@ func (r *runner) run(args ...string) finished {
 	cmd := r.command(args...)
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	must.NoError(r.t, cmd.Start())
 	limit := time.AfterFunc(4*testTimeout, func() { _ = cmd.Process.Kill() })
 	defer limit.Stop()
 	var exit *exec.ExitError
@@ -96,9 +93,7 @@ func (r *runner) run(args ...string) finished {
 func (f *finished) report(t *testing.T, path string, texts ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(f.dir, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, text := range texts {
 		if !bytes.Contains(b, []byte(text)) {
 			t.Errorf("%s lacks %q:\n%.3000s", path, text, b)
@@ -216,9 +211,7 @@ func TestRunInterrupted(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal
 	log := &output{}
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
 	waitFor(t, "the program to be up", func() bool { return strings.Contains(log.String(), "up") })
 	_ = cmd.Process.Signal(os.Interrupt)
@@ -271,9 +264,7 @@ func TestRunWithARunningDaemon(t *testing.T) {
 	f.report(t, "report.md", "llm\\_inference")
 
 	sleeper := exec.Command("sleep", "1000")
-	if err := sleeper.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, sleeper.Start())
 	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
 	ask := exec.Command("curl", "-s", "-X", "PUT", "--unix-socket", d.socket,
 		fmt.Sprintf("http://x/v1/targets?pid=%d", sleeper.Process.Pid))
@@ -338,9 +329,7 @@ func TestRunInjectsAtTheStart(t *testing.T) {
 	)
 	f.says(t, 0)
 	var m report.Model
-	if err := json.Unmarshal([]byte(f.report(t, "r.json")), &m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(f.report(t, "r.json")), &m))
 	if m.GPU == nil || len(m.GPU.Agents) != 1 {
 		t.Fatalf("no agent: %+v", m.GPU)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -29,14 +30,10 @@ while True:
     with scope("step", batch=8):
         with scope("inner"): time.sleep(.01)
 `
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	cmd := exec.Command(python(t), path)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+absolute(t, "../../python"))
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = exec.Command("pkill", "-P", strconv.Itoa(cmd.Process.Pid)).Run()
 		_ = cmd.Process.Kill()

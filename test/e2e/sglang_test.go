@@ -8,6 +8,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -62,9 +63,7 @@ func TestSGLang(t *testing.T) {
 	}
 	result := analysis.Run(rec)
 	edit, err := whatif.Parse(whatif.Without, "queueing")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	first := result.WhatIf([]whatif.Edit{edit}).FirstToken
 	if len(first) != 1 || first[0].Cause != "queueing" || first[0].P50 >= first[0].Was50 {
 		t.Errorf("without the queue: %+v", first)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -102,13 +103,9 @@ func TestInterruptedWithoutADaemon(t *testing.T) {
 	a := newStandalone(t)
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	cmd, _, said := a.command("report", strconv.Itoa(v.PID), "--for", "100s")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	waitFor(t, "probes", func() bool { return changedText(t, v.PID, "libcuda.so") > 0 })
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	err := cmd.Wait()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 ||
 		!strings.Contains(said.String(), "interrupted") {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // changedText counts the bytes in which a process's mapped text of a library
@@ -13,13 +15,9 @@ import (
 func changedText(t *testing.T, pid int, base string) int {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer memory.Close()
 	changed, compared := 0, 0
 	for line := range strings.Lines(string(maps)) {
@@ -41,9 +39,7 @@ func changedText(t *testing.T, pid int, base string) int {
 func differences(t *testing.T, memory io.ReaderAt, path string, start, offset uint64, size int) int {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	mapped, stored := make([]byte, size), make([]byte, size)
 	if _, err := memory.ReadAt(mapped, int64(start)); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/s3test"
 )
@@ -147,9 +148,7 @@ func (u *uploading) kill(all bool) {
 			}
 		}
 	}
-	if err := u.daemon.cmd.Process.Kill(); err != nil {
-		u.t.Fatal(err)
-	}
+	must.NoError(u.t, u.daemon.cmd.Process.Kill())
 	if err := <-u.daemon.done; err == nil {
 		u.t.Fatal("a daemon that was killed ended as if it had been asked to")
 	}
@@ -252,9 +251,7 @@ func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 		u.more(1)
 	}
 	filler, err := os.Create(filepath.Join(dir, "filler"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for block := make([]byte, 1<<20); err == nil; {
 		_, err = filler.Write(block)
 	}
@@ -272,9 +269,7 @@ func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 	if now := u.kept(); now.Failed < before.Failed || now.Recordings < before.Recordings {
 		t.Errorf("after a kill on a full disk %+v is counted, before it %+v", now, before)
 	}
-	if err := os.Remove(filler.Name()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(filler.Name()))
 	u.more(2)
 	u.until("the error to be over", func(k api.Kept) bool { return k.Error == "" })
 	u.victim.Go()

@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -65,9 +66,7 @@ func (c *crowd) reduce(rank int, comm uint64, from, to uint64) {
 func (c *crowd) arrived(t *testing.T) *Arrivals {
 	t.Helper()
 	tl := timeline.Build(c.Recording())
-	if err := tl.Check(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tl.Check())
 	a := Arrive(tl, timeline.Span{From: tl.From, To: tl.To})
 	if a == nil {
 		t.Fatal("no ranks were compared")

@@ -7,6 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // talk is an operation of NCCL of a rank, as reduce is; kernel is the number of its kernel.
@@ -115,9 +116,7 @@ func TestBubbles(t *testing.T) {
 	} {
 		c, computes, talks := x.run()
 		tl := timeline.Build(c.Recording())
-		if err := tl.Check(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tl.Check())
 		p := Stages(tl, timeline.Span{From: tl.From, To: tl.To})
 		if p == nil {
 			t.Errorf("%s: no stages", name)

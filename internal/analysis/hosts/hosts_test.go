@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/importer"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -86,9 +87,7 @@ func TestPlantedOffset(t *testing.T) {
 		j := jittery(600, uint64(seed), 300*us, 200*us)
 		const wrong = 35_000_000 // the second host's wall clock is ahead
 		clocks, err := hosts.Solve([]*recording.Recording{j.host(0, 0, 0, 0), j.host(1, 10*seed, ahead, wrong)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		c := clocks[1]
 		off := c.Shift + ahead
 		t.Logf("planted %d ns: found to %d ns, error %d ns, by %d collectives", ahead, off, c.Error, c.Collectives)
@@ -107,9 +106,7 @@ func TestPlantedOffset(t *testing.T) {
 func TestRegularSteps(t *testing.T) {
 	j := jittery(100, 7, 0, 10*us)
 	c, err := hosts.Solve([]*recording.Recording{j.host(0, 0, 0, 0), j.host(1, 0, 5_000_000, 100_000)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if off := c[1].Shift + 5_000_000; !c[1].Ambiguous || uint64(max(off, -off)) > c[1].Error {
 		t.Errorf("%+v", c[1])
 	}
@@ -123,9 +120,7 @@ func TestRegularStepsSeenApart(t *testing.T) {
 	for made, wrong := range map[bool]int64{false: 100_000, true: 40_000_000} {
 		j.made = made
 		c, err := hosts.Solve([]*recording.Recording{j.host(0, 0, 0, 0), j.host(1, 0, 5_000_000, wrong)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if off := c[1].Shift + 5_000_000; c[1].Ambiguous == made || uint64(max(off, -off)) > c[1].Error {
 			t.Errorf("made %v: %+v", made, c[1])
 		}
@@ -155,13 +150,9 @@ func TestJoined(t *testing.T) {
 	}
 	recs := []*recording.Recording{j.host(0, 0, 0, 0), j.host(1, 0, 77_000_000, 0)}
 	clocks, err := hosts.Solve(recs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	rec, err := importer.Join(recs, []int64{clocks[0].Shift, clocks[1].Shift}, "two hosts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if rec.Meta.Sources[0] != (recording.Source{Name: "hosts", State: "running", Detail: "two hosts"}) {
 		t.Errorf("sources %+v", rec.Meta.Sources)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -22,9 +23,7 @@ const (
 func summarize(t *testing.T, b *calltest.Builder) *Summary {
 	t.Helper()
 	tl := timeline.Build(b.Recording())
-	if err := tl.Check(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tl.Check())
 	return Summarize(tl)
 }
 

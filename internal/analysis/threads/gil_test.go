@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -51,9 +52,7 @@ func TestWaitsForTheGILWithoutSymbols(t *testing.T) {
 	needs.Root(t, "it samples other processes")
 	python := needs.Tool(t, "python3")
 	s, err := profile.New(profile.Options{Hz: 99, Switches: 200, Helper: []string{"/proc/self/exe"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	t.Run("as it is", func(t *testing.T) { fightSeen(t, s, exec.Command(python, "-c", fight)) })
 	t.Run("stripped", func(t *testing.T) {
@@ -100,13 +99,9 @@ func fightSeen(t *testing.T, s *profile.Source, c *exec.Cmd) []string {
 	program := child.Start(t, c)
 	program.Line()
 	p, err := proc.Describe(program.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
-	if err := s.Follow(p); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Follow(p))
 	var stacks []uint64
 	const timeout = 120 * time.Second // to notice that nothing comes: a loaded machine takes its time
 	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {

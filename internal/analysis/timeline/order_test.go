@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
 
@@ -34,9 +35,7 @@ var losses = []struct {
 // was lost, and says how many there are. INFERSCOPE_PROGRAMS is how many programs of each kind (default 4).
 func TestOrderOfRandomPrograms(t *testing.T) {
 	programs, err := strconv.ParseUint(cmp.Or(os.Getenv("INFERSCOPE_PROGRAMS"), "4"), 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, loss := range losses {
 		for _, windows := range []bool{false, true} {
 			t.Run(

@@ -8,6 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // tree writes calls down as they happen and remembers who made them.
@@ -69,9 +70,7 @@ func FuzzBuild(f *testing.F) {
 		for ; len(raw) >= 8; raw = raw[8:] {
 			rec.Events = append(rec.Events, hostileEvent(raw))
 		}
-		if err := Build(rec).Check(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, Build(rec).Check())
 	})
 }
 

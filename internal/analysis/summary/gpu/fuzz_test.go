@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // FuzzSummarize holds that no recording, however damaged, stops the analysis, and that busy
@@ -43,9 +44,7 @@ func FuzzSummarize(f *testing.F) {
 			})
 		}
 		tl := timeline.Build(rec)
-		if err := tl.Check(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tl.Check())
 		s := gpu.Summarize(tl)
 		for i := range s.Devices {
 			if d := &s.Devices[i]; d.Busy.Time+d.Gaps.Time != d.Busy.Coverage.Time {

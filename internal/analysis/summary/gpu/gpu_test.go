@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
@@ -76,9 +77,7 @@ func (h *hand) launch(at uint64, id uint32) {
 func (h *hand) summary(t *testing.T) *gpu.Summary {
 	t.Helper()
 	tl := timeline.Build(h.Recording())
-	if err := tl.Check(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tl.Check())
 	return gpu.Summarize(tl)
 }
 
