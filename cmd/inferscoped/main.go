@@ -39,7 +39,7 @@ func main() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
 	}
-	inFront()
+	raisePriority()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal asks to stop; from then on the second one kills, which does no harm either.
 	context.AfterFunc(ctx, stop)
@@ -61,9 +61,9 @@ func helpers() map[string]func([]string) error {
 // of the daemon is bounded, and the unwinder, which can wait, is a separate process of low priority.
 const niceness = -10
 
-// inFront sets the niceness of the existing threads; new ones inherit it. Without CAP_SYS_NICE the daemon runs at
+// raisePriority sets the niceness of the existing threads; new ones inherit it. Without CAP_SYS_NICE the daemon runs at
 // normal priority and counts what it loses.
-func inFront() {
+func raisePriority() {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return

@@ -87,10 +87,10 @@ type Daemon struct {
 	drainer  *drainer
 	follower *follower
 
-	governing *governing
-	discovery *discovery
-	archiver  atomic.Pointer[Archiver] // nil: no recordings are kept on the disk
-	left      bool                     // something was not in order when Run returned
+	governing  *governing
+	discovery  *discovery
+	archiver   atomic.Pointer[Archiver] // nil: no recordings are kept on the disk
+	incomplete bool                     // Run returned before everything had ended
 }
 
 // New creates a daemon, which does nothing before Run. It is an error if two sources have function tables, stacks, GPU
@@ -145,30 +145,24 @@ func (d *Daemon) lossesNeeded() uint64 {
 
 // adopt registers the tables of a source.
 func (d *Daemon) adopt(s Source) error {
-	if t, ok := s.(tables); ok {
-		if d.tables != nil {
-			return fmt.Errorf("source %s: another source already names functions", s.Name())
-		}
-		d.tables = t
+	return errors.Join(
+		only(&d.tables, s, "names functions"),
+		only(&d.stacker, s, "keeps stacks"),
+		only(&d.activity, s, "tells what GPUs did"),
+		only(&d.ranger, s, "names ranges"),
+	)
+}
+
+// only sets one to s where s is a T. At most one source may be; does says what such a source does.
+func only[T any](one *T, s Source, does string) error {
+	t, ok := s.(T)
+	if !ok {
+		return nil
 	}
-	if t, ok := s.(stacker); ok {
-		if d.stacker != nil {
-			return fmt.Errorf("source %s: another source already keeps stacks", s.Name())
-		}
-		d.stacker = t
+	if any(*one) != nil {
+		return fmt.Errorf("source %s: another source already %s", s.Name(), does)
 	}
-	if t, ok := s.(activity); ok {
-		if d.activity != nil {
-			return fmt.Errorf("source %s: another source already tells what GPUs did", s.Name())
-		}
-		d.activity = t
-	}
-	if t, ok := s.(ranger); ok {
-		if d.ranger != nil {
-			return fmt.Errorf("source %s: another source already names ranges", s.Name())
-		}
-		d.ranger = t
-	}
+	*one = t
 	return nil
 }
 
@@ -218,9 +212,10 @@ func (d *Daemon) within(bound time.Duration, end func() error) error {
 	case err := <-ended:
 		return err
 	case <-time.After(bound):
-		d.left = true
+		d.incomplete = true
 		d.log.Warn(
-			"not everything is in order after the time that a stop may take: the kernel does the rest when this process is gone, and the targets go on",
+			"not everything is in order after the time that a stop may take: the kernel does the rest when this "+
+				"process is gone, and the targets go on",
 			zap.Duration("after", bound),
 		)
 		return nil

@@ -201,7 +201,7 @@ func (cfg *Config) serve(
 		},
 	})
 	err = errors.Join(err, running.Wait())
-	if err == nil && !d.left {
+	if err == nil && !d.incomplete {
 		logger.Info("stopped: all probes are off, the targets go on",
 			zap.Uint64("events", d.Events()), zap.Duration("uptime", since(d.clock(), d.started)))
 	}

@@ -217,7 +217,7 @@ func TestAStopThatTakesTooLong(t *testing.T) {
 		<-never
 		return nil
 	})
-	if err != nil || !d.left || w.logs.FilterMessageSnippet("not everything is in order").Len() != 1 {
+	if err != nil || !d.incomplete || w.logs.FilterMessageSnippet("not everything is in order").Len() != 1 {
 		t.Errorf("%v; it said %v", err, w.logs.All())
 	}
 	if err := d.within(time.Hour, func() error { return errors.ErrUnsupported }); !errors.Is(
