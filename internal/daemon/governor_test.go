@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
@@ -96,10 +97,7 @@ func TestGovernorReducesAndReports(t *testing.T) {
 	w := newWorld(t)
 	began := time.Now()
 	w.parts.Clock = func() uint64 { return 1000*second + uint64(time.Since(began)) }
-	spinner := exec.Command("sh", "-c", "while :; do :; done")
-	must.NoError(t, spinner.Start())
-	t.Cleanup(func() { _ = spinner.Process.Kill(); _ = spinner.Wait() })
-	pid := uint32(spinner.Process.Pid)
+	pid := uint32(child.Start(t, exec.Command("sh", "-c", "while :; do :; done")).PID)
 	dear := &levelSource{fakeSource: fakeSource{name: "scheduling"}}
 	dear.ns = func() uint64 { return uint64(time.Since(began)) / 5 }
 	w.parts.Sources = append(w.parts.Sources, dear)

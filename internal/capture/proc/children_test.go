@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
@@ -13,15 +14,7 @@ import (
 func TestChildren(t *testing.T) {
 	var want []uint32
 	for range 8 {
-		cmd := exec.Command("sleep", "60")
-		if err := cmd.Start(); err != nil {
-			t.Skip(err)
-		}
-		defer func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}()
-		want = append(want, uint32(cmd.Process.Pid))
+		want = append(want, uint32(child.Start(t, exec.Command("sleep", "60")).PID))
 	}
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {

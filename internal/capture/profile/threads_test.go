@@ -1,9 +1,8 @@
 package profile
 
 import (
-	"bufio"
 	"fmt"
-	"os"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/bpf"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
@@ -58,8 +58,7 @@ func TestTwoEvents(t *testing.T) {
 type generations struct {
 	t       *testing.T
 	process *proc.Process
-	in      *os.File
-	out     *bufio.Scanner
+	victim  *child.Child
 	since   time.Time
 }
 
@@ -71,42 +70,25 @@ func newGenerations(t *testing.T) *generations {
 	).CombinedOutput(); err != nil {
 		t.Skipf("cc: %v\n%s", err, out)
 	}
-	read, write, err := os.Pipe()
-	must.NoError(t, err)
-	defer read.Close()
-	cmd := exec.Command(name, "generations")
-	cmd.Stdin = read
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	must.NoError(t, err)
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = write.Close()
-	})
-	p, err := proc.Describe(cmd.Process.Pid)
+	victim := child.Start(t, exec.Command(name, "generations"))
+	p, err := proc.Describe(victim.PID)
 	must.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
-	return &generations{t: t, process: p, in: write, out: bufio.NewScanner(out), since: time.Now()}
+	return &generations{t: t, process: p, victim: victim, since: time.Now()}
 }
 
 func (g *generations) tell() {
 	g.t.Helper()
-	if _, err := g.in.WriteString("\n"); err != nil {
-		g.t.Fatal(err)
-	}
+	_, err := io.WriteString(g.victim.In, "\n")
+	must.NoError(g.t, err)
 }
 
 // born reads which thread the next one is.
 func (g *generations) born(name string) (tid uint32) {
 	g.t.Helper()
-	if !g.out.Scan() {
-		g.t.Fatalf("the victim said nothing: %v", g.out.Err())
-	}
-	if _, err := fmt.Sscanf(g.out.Text(), name+" %d", &tid); err != nil {
-		g.t.Fatalf("%q does not name %s: %v", g.out.Text(), name, err)
+	line := g.victim.Line()
+	if _, err := fmt.Sscanf(line, name+" %d", &tid); err != nil {
+		g.t.Fatalf("%q does not name %s: %v", line, name, err)
 	}
 	return tid
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
@@ -49,29 +50,14 @@ func start(t testing.TB, args ...string) *server {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs")
 	needs.Tool(t, "python3")
-	cmd := exec.CommandContext(
-		t.Context(),
-		"python3",
-		append([]string{"../../../testdata/sseserver/server.py"}, args...)...)
-	out, err := cmd.StdoutPipe()
+	python := child.Start(t, exec.CommandContext(t.Context(), "python3",
+		append([]string{"../../../testdata/sseserver/server.py"}, args...)...))
+	s := &server{t: t, url: "http://127.0.0.1:" + python.Line()}
+	var err error
+	s.p, err = proc.Describe(python.PID)
 	must.NoError(t, err)
-	must.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	port, err := bufio.NewReader(out).ReadString('\n')
+	s.source, err = request.New(request.Options{Mode: mode(t)})
 	must.NoError(t, err)
-	s := &server{
-		t:   t,
-		url: "http://127.0.0.1:" + strings.TrimSpace(port),
-	}
-	if s.p, err = proc.Describe(cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
-	if s.source, err = request.New(request.Options{Mode: mode(t)}); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { _ = s.source.Close() })
 	must.NoError(t, s.source.Follow(s.p))
 	return s

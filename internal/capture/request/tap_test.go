@@ -1,7 +1,6 @@
 package request_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/request"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
@@ -24,34 +24,19 @@ func engineServer(t *testing.T, args ...string) *request.Source {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs")
 	needs.Tool(t, "python3")
-	cmd := exec.CommandContext(
-		t.Context(),
-		"python3",
-		append([]string{"../../../testdata/engineserver/server.py"}, args...)...)
-	in, err := cmd.StdinPipe()
-	must.NoError(t, err)
-	pipe, err := cmd.StdoutPipe()
-	must.NoError(t, err)
-	must.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	out := bufio.NewReader(pipe)
-	if _, err := out.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	python := child.Start(t, exec.CommandContext(t.Context(), "python3",
+		append([]string{"../../../testdata/engineserver/server.py"}, args...)...))
+	python.Line()
 	source, err := request.New(request.Options{Mode: mode(t)})
 	must.NoError(t, err)
 	t.Cleanup(func() { _ = source.Close() })
-	p, err := proc.Describe(cmd.Process.Pid)
+	p, err := proc.Describe(python.PID)
 	must.NoError(t, err)
 	must.NoError(t, source.Follow(p))
-	if _, err := io.WriteString(in, "go\n"); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := out.ReadString('\n'); err != nil || line != "done\n" {
-		t.Fatalf("%q, %v", line, err)
+	_, err = io.WriteString(python.In, "go\n")
+	must.NoError(t, err)
+	if line := python.Line(); line != "done" {
+		t.Fatalf("it ends with %q", line)
 	}
 	source.Feed(0, func([]event.Event) {})
 	return source

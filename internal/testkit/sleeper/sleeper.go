@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
@@ -49,12 +50,7 @@ func start(t testing.TB, environ ...string) *proc.Process {
 	t.Helper()
 	cmd := exec.CommandContext(context.Background(), "sleep", "600") // its end is that of the test
 	cmd.Env = append(os.Environ(), environ...)
-	must.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	p, err := proc.Describe(cmd.Process.Pid)
+	p, err := proc.Describe(child.Start(t, cmd).PID)
 	must.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p

@@ -3,7 +3,6 @@ package pressure
 import (
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/must"
+	"github.com/inferscope/inferscope/internal/testkit/sleeper"
 )
 
 // tree makes files below a folder.
@@ -193,14 +193,7 @@ func FuzzParse(f *testing.F) {
 
 // With the real files: samples come, and their counters do not go back.
 func TestRealProcess(t *testing.T) {
-	cmd := exec.Command("sleep", "60")
-	if err := cmd.Start(); err != nil {
-		t.Skip("needs sleep: ", err)
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	p, err := proc.Describe(cmd.Process.Pid)
-	must.NoError(t, err)
-	defer p.Close()
+	p := sleeper.Start(t)
 	p.Root = p.PID
 	s := New(Options{Interval: 10 * time.Millisecond})
 	defer s.Close()

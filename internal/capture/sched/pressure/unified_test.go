@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
@@ -79,13 +80,9 @@ func TestQuotaOfVersion2(t *testing.T) {
 	dir := quota(t)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSpin$")
 	cmd.Env = append(os.Environ(), spin+"=1", "GOMAXPROCS=1")
-	must.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	must.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
-	read := func() (ns, periods uint64) { return files{}.throttled(files{}.cgroups(uint32(cmd.Process.Pid))) }
+	pid := child.Start(t, cmd).PID
+	must.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0))
+	read := func() (ns, periods uint64) { return files{}.throttled(files{}.cgroups(uint32(pid))) }
 	time.Sleep(500 * time.Millisecond)
 	before, periodsBefore := read()
 	start := time.Now()
