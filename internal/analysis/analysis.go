@@ -25,8 +25,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
-// gainEvents is from how much of a recording the gains of findings are predicted, in calls, activities and waits: some
-// hundred iterations say what thousands do, and a report is there at once.
+// gainEvents bounds the part of a recording from which the gains of findings are predicted, in calls, activities and
+// waits. It holds some hundred iterations: more would not change the prediction and would delay the report.
 const gainEvents = 60_000
 
 // Result is what a recording shows. Nothing of it changes after Run; Timeline, Walk and Study still refer to the
@@ -54,21 +54,22 @@ type Result struct {
 //	recording > timeline > threads > walk along the critical path > diagnosis with predicted gains
 //	                  > summaries of calls, CPU and GPU ............^
 //
-// Stages that do not need each other run at the same time. When Run returns, nothing of it does.
+// Stages that do not need each other run at the same time. No goroutine outlives Run.
 func Run(rec *recording.Recording) *Result {
-	t := timeline.Build(rec) // it uses all CPUs, as the threads do
+	t := timeline.Build(rec) // uses all CPUs, as Threads does
 	r := &Result{Recording: rec, Timeline: t, Threads: t.Index.Threads()}
 
 	calls := begin(func() *summary.Summary { return summary.Summarize(t) })
 	cpus := begin(func() *cpu.Summary { return cpu.SummarizeThreads(t, r.Threads) })
-	held := begin(func() *memory.Summary { return memory.Summarize(rec) })
+	allocated := begin(func() *memory.Summary { return memory.Summarize(rec) })
 	served := begin(func() *requests.Summary { return requests.Summarize(rec) })
 	exchanged := begin(func() *collectives.Summary { return collectives.Summarize(t, r.Threads) })
 	started := gap.Start(t, r.Threads)
 	diagnosis := diagnose.Begin(t, started)
 	walk := begin(func() *gap.Walk { started.Find(diagnosis.Within()); return started })
 	gpus := begin(func() *gpu.Summary {
-		take, wait := diagnosis.Beside() // it measures activities while they are in a cache of the CPU
+		// The diagnosis measures each activity when the summary has just read it: it is still in the CPU's cache.
+		take, wait := diagnosis.Beside()
 		defer wait()
 		return gpu.SummarizeWith(t, take)
 	})
@@ -86,7 +87,7 @@ func Run(rec *recording.Recording) *Result {
 	r.Topology = topology.Summarize(t, r.Threads)
 	beside := diagnose.Beside{Hangs: hangs, Topology: r.Topology}
 	r.Diagnosis = diagnosis.Diagnose(r.GPU, r.CPU, beside, predictor{study})
-	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), held(), diagnosis.Effect()
+	r.Calls, r.Study, r.Memory, r.Effect = calls(), study(), allocated(), diagnosis.Effect()
 	if r.Requests = served(); r.Requests != nil {
 		if it := r.Diagnosis.Iterations; it != nil {
 			r.Requests.Derive(rec, requests.Iterations{PID: it.PID, Source: it.Source, Starts: it.Starts})
@@ -100,14 +101,14 @@ func Run(rec *recording.Recording) *Result {
 	return r
 }
 
-// begin runs make beside what follows, and returns what waits for its result.
+// begin starts make in a goroutine and returns a function that waits for its result.
 func begin[T any](make func() T) func() T {
 	result := sync.OnceValue(make)
 	go result()
 	return result
 }
 
-// predictor is diagnose.Predictor by a study, which is made when the first prediction is asked for.
+// predictor implements diagnose.Predictor. The first prediction waits for the study.
 type predictor struct{ study func() *whatif.Study }
 
 // Next returns the cause whose remedy brings most once another remedy is made.
@@ -119,8 +120,8 @@ func (p predictor) Together(remedies ...cause.Remedy) (diagnose.Gain, bool) {
 	return g.Gain, ok
 }
 
-// WhatIf predicts what edits would bring, and what each remedy, function and kernel would: in what the program does
-// again and again, without its start and its end. Of what holds requests up it says when the first token would come.
+// WhatIf predicts the gain of edits, and of each remedy, function and kernel, for the part of the recording in which
+// the program repeats itself. For an edit that removes a delay of requests it predicts the time to the first token.
 func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
 	ofRequests := func(e whatif.Edit) bool { return e.Verb == whatif.Without && cause.OfRequests(e.Pattern) }
 	asked := slices.DeleteFunc(slices.Clone(edits), func(e whatif.Edit) bool { return !ofRequests(e) })
@@ -142,7 +143,7 @@ func (r *Result) WhatIf(edits []whatif.Edit) *whatif.Answer {
 	return a
 }
 
-// rates returns how much the target does a second. Tokens that were counted by the parts of streams tell of none.
+// rates returns what the target does a second. Tokens are left out where some were counted by the parts of a stream.
 func (r *Result) rates() (out sensors.Rates) {
 	if p := r.pace(); p != nil {
 		out.Iterations = p.PerSec

@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -196,17 +197,20 @@ const second = 1_000_000_000
 // has something to give.
 func (r *Recorder) largest() *history {
 	var found *history
-	most := 0
 	for _, h := range r.histories {
-		if len(h.live) == 0 {
-			continue
-		}
-		// Where a user has more than another, no history of the other one counts.
-		if n := r.taken(h.owner.UID)*(r.maxSegments+1) + h.segments(); n > most {
-			found, most = h, n
+		if len(h.live) > 0 && (found == nil || r.compare(h, found) > 0) {
+			found = h
 		}
 	}
 	return found
+}
+
+// compare orders histories by what their users have, those of one user by what they have themselves.
+func (r *Recorder) compare(a, b *history) int {
+	return cmp.Or(
+		cmp.Compare(r.taken(a.owner.UID), r.taken(b.owner.UID)),
+		cmp.Compare(a.segments(), b.segments()),
+	)
 }
 
 // taken returns how many segments hold events of a user.
