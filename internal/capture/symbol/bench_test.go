@@ -1,7 +1,6 @@
 package symbol_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -100,67 +99,6 @@ func BenchmarkResolve(b *testing.B) {
 			})
 		}
 	}
-}
-
-// BenchmarkRecorded replays addresses that a program was sampled at, in their order:
-// lines "PATH OFFSET" (hex, in the file) of the file INFERSCOPE_BENCH_STREAM. One
-// operation is the whole stream into an empty table.
-func BenchmarkRecorded(b *testing.B) {
-	name := os.Getenv("INFERSCOPE_BENCH_STREAM")
-	if name == "" {
-		b.Skip("needs a recorded stream in INFERSCOPE_BENCH_STREAM")
-	}
-	asks, files := recorded(b, name)
-	var s symbol.Stats
-	named := 0
-	for b.Loop() {
-		table := symbol.New(symbol.Options{})
-		named = 0
-		for _, a := range asks {
-			if table.Resolve(a.module, a.addr).Name != "" {
-				named++
-			}
-		}
-		s = table.Stats()
-	}
-	b.ReportMetric(float64(len(asks)), "asked")
-	b.ReportMetric(float64(files), "files")
-	b.ReportMetric(100*float64(named)/float64(len(asks)), "named-%")
-	b.ReportMetric(100*float64(s.Hits)/float64(s.Hits+s.Misses), "hit-%")
-	b.ReportMetric(float64(s.Bytes), "kept-B")
-	b.ReportMetric(float64(peak(b)), "peak-RSS-B")
-}
-
-type ask struct {
-	module symbol.Module
-	addr   uint64
-}
-
-// recorded reads a stream of addresses; files is how many it is of.
-func recorded(b *testing.B, name string) (asks []ask, files int) {
-	b.Helper()
-	text, err := os.ReadFile(name)
-	must.NoError(b, err)
-	segments := map[string]symbol.Segments{}
-	for line := range strings.Lines(string(text)) {
-		var path string
-		var offset uint64
-		if _, err := fmt.Sscanf(line, "%s %x", &path, &offset); err != nil {
-			b.Fatalf("%q: %v", line, err)
-		}
-		m := module(path)
-		if segments[path] == nil {
-			f, err := m.Open()
-			must.NoError(b, err)
-			segments[path], err = symbol.ReadSegments(f)
-			f.Close()
-			must.NoError(b, err)
-		}
-		if addr, ok := segments[path].Address(offset); ok {
-			asks = append(asks, ask{m, addr})
-		}
-	}
-	return asks, len(segments)
 }
 
 // BenchmarkStream is an invented load on every file at once, far wider than what is
