@@ -184,15 +184,11 @@ func TestDockerContextBuilds(t *testing.T) {
 	for _, path := range matches(read(t, "../.dockerignore"), `(?m)^!(.+)$`) {
 		to := filepath.Join(dir, path)
 		must.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
-		if out, err := exec.Command("cp", "-r", filepath.Join("..", path), to).CombinedOutput(); err != nil {
-			t.Fatalf("copying %s: %v\n%s", path, err, out)
-		}
+		must.Run(t, exec.Command("cp", "-r", filepath.Join("..", path), to))
 	}
 	build := exec.Command(filepath.Join(dir, "scripts", "build.sh"))
 	build.Env = append(os.Environ(), "VERSION=v0.0.0-test")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building in the image's context: %v\n%s", err, out)
-	}
+	must.Run(t, build)
 	out, err := exec.Command(filepath.Join(dir, "bin", "inferscope"), "version").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "v0.0.0-test") {
 		t.Errorf("inferscope version: %v, %q; want v0.0.0-test in it", err, out)

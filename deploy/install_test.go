@@ -30,9 +30,7 @@ func proxy(t *testing.T) string {
 	write(t, release+".mod", read(t, "../go.mod"))
 	tree := t.TempDir()
 	tar := exec.Command("sh", "-c", `git -C .. archive HEAD | tar -x -C "$0"`, tree)
-	if out, err := tar.CombinedOutput(); err != nil {
-		t.Fatalf("git archive: %v\n%s", err, out)
-	}
+	must.Run(t, tar)
 	f, err := os.Create(release + ".zip")
 	must.NoError(t, err)
 	must.NoError(t, zip.CreateFromDir(f, installed, tree))
@@ -55,9 +53,7 @@ func goInstall(t *testing.T) string {
 		"GOSUMDB=off", "GOWORK=off", "GOPATH="+filepath.Join(dir, "gopath"), "GOMODCACHE="+filepath.Join(dir, "modules"),
 		"GOBIN="+filepath.Join(dir, "bin"), "GOFLAGS=-trimpath -modcacherw", "CGO_ENABLED=0",
 	)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go install: %v\n%s", err, out)
-	}
+	must.Run(t, cmd)
 	return filepath.Join(dir, "bin")
 }
 

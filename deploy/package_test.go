@@ -24,9 +24,7 @@ func TestPackages(t *testing.T) {
 		dir = t.TempDir()
 		cmd := exec.CommandContext(t.Context(), "../scripts/package.sh")
 		cmd.Env = append(os.Environ(), "DIST="+dir, "VERSION=v1.2.3", "GOARCH=amd64", "SOURCE_DATE_EPOCH=1700000000")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		must.Run(t, cmd)
 		if sums[i], err = os.ReadFile(filepath.Join(dir, "SHA256SUMS")); err != nil {
 			t.Fatal(err)
 		}
@@ -47,9 +45,7 @@ func TestPackages(t *testing.T) {
 			t.Errorf("no %q in\n%s", file, list)
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), deb, "-x", path, dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	must.Run(t, exec.CommandContext(t.Context(), deb, "-x", path, dir))
 	if text := read(t, filepath.Join(dir, "usr/lib/systemd/system/inferscoped.service")); !strings.Contains(
 		text,
 		"ExecStart=/usr/bin/inferscoped ",

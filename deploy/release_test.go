@@ -26,9 +26,7 @@ func TestRelease(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "another", "checkout")
 	must.NoError(t, os.MkdirAll(elsewhere, 0o700))
 	for _, name := range []string{"agent", "bpf", "cmd", "internal", "scripts", "go.mod", "go.sum", "LICENSE"} {
-		if out, err := exec.Command("cp", "-r", filepath.Join(root, name), elsewhere).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		must.Run(t, exec.Command("cp", "-r", filepath.Join(root, name), elsewhere))
 	}
 	var dist string
 	var made [2]map[string]string
@@ -36,9 +34,7 @@ func TestRelease(t *testing.T) {
 		dist = t.TempDir()
 		cmd := exec.CommandContext(t.Context(), filepath.Join(from, "scripts/release.sh"))
 		cmd.Env = append(os.Environ(), "DIST="+dist, "VERSION=v1.2.3", "SOURCE_DATE_EPOCH=1700000000")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		must.Run(t, cmd)
 		made[i] = map[string]string{}
 		files, err := filepath.Glob(filepath.Join(dist, "*.*"))
 		must.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -23,9 +24,7 @@ func TestRootFollowsNoLinkOfAnother(t *testing.T) {
 	plant := exec.CommandContext(t.Context(), "sh", "-ec", `ln -s "$0" report.md; ln -s "$(dirname "$0")" way`, secret)
 	plant.Dir = dir
 	plant.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	if out, err := plant.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	must.Run(t, plant)
 	socket := serve(t, newFakeDaemon())
 	want(t, at(t, socket, "report", "-o", filepath.Join(dir, "report.md")), clierror.OK)
 	if got, err := os.ReadFile(secret); err != nil || string(got) != "secret" {

@@ -62,9 +62,7 @@ func startWaiting(t *testing.T) int {
 	needs.Tool(t, "cc")
 	path := filepath.Join(t.TempDir(), "waiting")
 	must.NoError(t, os.WriteFile(path+".c", []byte(waiting), 0o600))
-	if out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-Wno-unused-result", "-o", path, path+".c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.Run(t, exec.CommandContext(t.Context(), "cc", "-O1", "-Wno-unused-result", "-o", path, path+".c"))
 	cmd := exec.CommandContext(t.Context(), path)
 	says, err := cmd.StdoutPipe()
 	must.NoError(t, err)

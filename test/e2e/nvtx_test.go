@@ -26,9 +26,7 @@ func nvtxLibrary(t *testing.T) string {
 	library := filepath.Join(t.TempDir(), "libnvtx.so")
 	cmd := exec.Command(cc, "-shared", "-fPIC", "-I", include, "-DNVTX_EXPORT_API", "-include",
 		"nvtx3/nvToolsExt.h", "-x", "c", "/dev/null", "-o", library, "-ldl")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make a library of NVTX's headers: %v\n%s", err, text)
-	}
+	must.Run(t, cmd)
 	return library
 }
 

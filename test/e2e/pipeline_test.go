@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -27,9 +28,7 @@ func TestPipeline(t *testing.T) {
 	p := cudasim.Build(t)
 	program := filepath.Join(t.TempDir(), "pipeline")
 	cc := exec.Command("gcc", "-O1", "-Wall", "-Werror", "-o", program, "testdata/pipeline.c", p.Libcuda(cudasim.Shape580))
-	if text, err := cc.CombinedOutput(); err != nil {
-		t.Fatalf("compile testdata/pipeline.c: %v\n%s", err, text)
-	}
+	must.Run(t, cc)
 	v := cudasim.Start(t, cudasim.Options{Program: []string{program}, Env: []string{"CUDASIM_DEVICES=2"}})
 	d := startDaemon(t, v.PID, "--gpu", "continuous", "--overhead-budget", "0")
 	d.waitOpen(v.PID)

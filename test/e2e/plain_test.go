@@ -127,9 +127,7 @@ func main() {
 }
 `
 	must.NoError(t, os.WriteFile(source, []byte(text), 0o600))
-	if out, err := exec.Command(compiler, "build", "-o", path, source).CombinedOutput(); err != nil {
-		t.Fatalf("build a Go program: %v\n%s", err, out)
-	}
+	must.Run(t, exec.Command(compiler, "build", "-o", path, source))
 	return path, true
 }
 

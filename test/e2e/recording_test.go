@@ -83,9 +83,7 @@ func sameReport(t *testing.T, folder string) {
 		}
 		return string(out)
 	}
-	if out, err := exec.Command(program(t, "inferscope"), "pack", folder).CombinedOutput(); err != nil {
-		t.Fatalf("pack: %v: %s", err, out)
-	}
+	must.Run(t, exec.Command(program(t, "inferscope"), "pack", folder))
 	if a, b := analyze(folder), analyze(folder+".zip"); a != b || len(a) < 1000 {
 		t.Errorf("the reports of a folder and of its packed form differ: %d and %d bytes", len(a), len(b))
 	}

@@ -50,9 +50,7 @@ func checkEngine(t *testing.T, python, script, wheel, form string) {
 	if form != "" {
 		args = append(args, form)
 	}
-	if out, err := exec.Command(python, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.Run(t, exec.Command(python, args...))
 	b, err := os.ReadFile(file)
 	must.NoError(t, err)
 	var s told

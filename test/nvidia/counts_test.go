@@ -31,11 +31,9 @@ func startCaller(t *testing.T, library string, script ...string) *caller {
 	t.Helper()
 	cc := needs.Tool(t, "cc")
 	binary := filepath.Join(t.TempDir(), "caller")
-	if out, err := exec.Command(
+	must.Run(t, exec.Command(
 		cc, "-O1", "-Wall", "-Werror", "-o", binary, "testdata/caller.c", "-ldl",
-	).CombinedOutput(); err != nil {
-		t.Fatalf("compile caller.c: %v\n%s", err, out)
-	}
+	))
 	c := &caller{Child: child.Start(t, exec.Command(binary, append([]string{library}, script...)...))}
 	line := c.Line()
 	if _, err := fmt.Sscanf(line, "ready %d %d", &c.pid, &c.zero); err != nil {

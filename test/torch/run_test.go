@@ -51,9 +51,7 @@ func runWorkloads(t *testing.T, python string) {
 	bin := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "github.com/inferscope/inferscope/cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	must.Run(t, build)
 	for _, w := range []struct {
 		name  string
 		steps string

@@ -64,9 +64,7 @@ func TestLlamaServer(t *testing.T) {
 	}
 	python := interpreter(t, "gguf, numpy")
 	model := filepath.Join(t.TempDir(), "model.gguf")
-	if out, err := exec.Command(python, "../gpu/servers/random_gguf.py", model, "2", "128").CombinedOutput(); err != nil {
-		t.Fatalf("make a model: %v\n%s", err, out)
-	}
+	must.Run(t, exec.Command(python, "../gpu/servers/random_gguf.py", model, "2", "128"))
 	port := freePort(t)
 	compareWithClients(t, exec.CommandContext(t.Context(), program, "-m", model, "--host", "127.0.0.1",
 		"--port", port, "-np", "16", "-c", "16384", "-t", "1", "--threads-http",
@@ -80,9 +78,7 @@ func TestTransformersServe(t *testing.T) {
 	python := interpreter(t, "torch, transformers, fastapi, uvicorn, openai")
 	model := t.TempDir()
 	write := exec.Command(python, "../gpu/engines.py", model, "2", "128", "float32")
-	if out, err := write.CombinedOutput(); err != nil {
-		t.Fatalf("make a model: %v\n%s", err, out)
-	}
+	must.Run(t, write)
 	port := freePort(t)
 	cmd := exec.CommandContext(t.Context(), python, "-m", "transformers.cli.transformers", "serve", "--host",
 		"127.0.0.1", "--port", port, "--device", "cpu")

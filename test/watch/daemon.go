@@ -77,9 +77,7 @@ func Build(t testing.TB, dir string) string {
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/",
 		"github.com/inferscope/inferscope/cmd/inferscoped")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	must.Run(t, cmd)
 	return filepath.Join(dir, "inferscoped")
 }
 

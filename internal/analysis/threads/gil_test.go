@@ -81,9 +81,7 @@ print(os.path.realpath(sys.executable), sys.prefix + ":" + sys.exec_prefix, v("P
 		from, env = said[3], "LD_LIBRARY_PATH="+dir
 	}
 	to := filepath.Join(dir, filepath.Base(from))
-	if out, err := exec.Command(strip, "--strip-all", "-o", to, from).CombinedOutput(); err != nil {
-		t.Fatalf("strip %s: %v\n%s", from, err, out)
-	}
+	must.Run(t, exec.Command(strip, "--strip-all", "-o", to, from))
 	if said[2] != "1" {
 		program = to
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -64,9 +65,7 @@ print("\n".join([sys.executable, sys.prefix, sys.exec_prefix, str(v("Py_ENABLE_S
 		name = filepath.Base(python) // "python3" may be asked for, and a link to it is what sys.executable is
 	}
 	to := filepath.Join(dir, name)
-	if out, err := exec.Command(strip, "--strip-all", "-o", to, from).CombinedOutput(); err != nil {
-		t.Fatalf("strip %s: %v\n%s", from, err, out)
-	}
+	must.Run(t, exec.Command(strip, "--strip-all", "-o", to, from))
 	if said[3] != "1" {
 		program = to
 	}

@@ -34,9 +34,7 @@ func buildBusy(t testing.TB) string {
 			"-lbusy", "-Wl,-rpath," + dir,
 		},
 	} {
-		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
-			t.Fatalf("cc %v: %v\n%s", args, err, out)
-		}
+		must.Run(t, exec.Command(cc, args...))
 	}
 	return filepath.Join(dir, "busy")
 }

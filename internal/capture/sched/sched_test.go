@@ -303,9 +303,7 @@ func TestStopped(t *testing.T) {
 	needs.Root(t, "it loads BPF programs")
 	v := behave(t, "busy")
 	w := newWatch(t, sched.Options{}, v.pid)
-	if out, err := exec.Command("kill", "-STOP", fmt.Sprint(v.pid)).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	must.Run(t, exec.Command("kill", "-STOP", fmt.Sprint(v.pid)))
 	w.last(window)
 	s := w.look()
 	s.mostly(v.pid, threads.Stop, 0.5)

@@ -41,11 +41,9 @@ type waiter struct {
 func waiters(t testing.TB) string {
 	t.Helper()
 	needs.Tool(t, "gcc")
-	if text, err := exec.Command(
+	must.Run(t, exec.Command(
 		"make", "-s", "-C", "../../../testdata/waiters", "CC=gcc",
-	).CombinedOutput(); err != nil {
-		t.Fatalf("make: %v\n%s", err, text)
-	}
+	))
 	return "../../../build/waiters"
 }
 

@@ -37,9 +37,7 @@ func run(t testing.TB, name string, args ...string) {
 	if _, err := exec.LookPath(name); err != nil {
 		t.Skipf("needs %s: %v", name, err)
 	}
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
+	must.Run(t, exec.Command(name, args...))
 }
 
 // compile makes a shared library out of a source of testdata.

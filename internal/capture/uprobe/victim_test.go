@@ -70,9 +70,7 @@ func buildVictim(t testing.TB) (dir string) {
 			"-Wl,-rpath," + dir,
 		},
 	} {
-		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
-			t.Fatalf("cc %v: %v\n%s", args, err, out)
-		}
+		must.Run(t, exec.Command(cc, args...))
 	}
 	return dir
 }

@@ -34,9 +34,7 @@ func TestASwappedFolderLeadsNowhere(t *testing.T) {
 			swap := exec.CommandContext(t.Context(), "sh", "-ec", script, private)
 			swap.Dir = dir
 			swap.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: attacker, Gid: attacker}}
-			if out, err := swap.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			must.Run(t, swap)
 			must.NoError(t, errors.Join(w.Append(random(rand.New(rand.NewPCG(5, 5)), 500)), w.Finish(nil)))
 			if left, err := os.ReadDir(private); err != nil || len(left) > 0 {
 				t.Errorf("root's folder has %v, %v", left, err)

@@ -28,9 +28,7 @@ func as(t *testing.T, uid uint32, dir, script string) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, NoSetGroups: false}}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("as %d: %s: %v\n%s", uid, script, err, out)
-	}
+	must.Run(t, cmd)
 }
 
 // open returns a directory of a mode that everybody can reach.

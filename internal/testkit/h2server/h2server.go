@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/testkit/child"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // Question is what a client asks.
@@ -60,9 +61,7 @@ func Start(t testing.TB) Server {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "h2server")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, source)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", source, err, out)
-	}
+	must.Run(t, build)
 	server := child.Start(t, exec.CommandContext(t.Context(), program))
 	var web, rpc int
 	if _, err := fmt.Sscan(server.Line(), &web, &rpc); err != nil {

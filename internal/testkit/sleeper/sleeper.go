@@ -31,9 +31,7 @@ func Mapping(t testing.TB, base string) *proc.Process {
 	cc := needs.Tool(t, "cc")
 	library := filepath.Join(t.TempDir(), base)
 	build := exec.CommandContext(t.Context(), cc, "-shared", "-o", library, "-x", "c", os.DevNull)
-	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("make %s: %v\n%s", base, err, text)
-	}
+	must.Run(t, build)
 	p := start(t, "LD_PRELOAD="+library)
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		found, err := proc.Libraries(p, func(name string) bool { return strings.HasPrefix(name, base) })

@@ -33,9 +33,7 @@ func buildNative(t *testing.T, flags ...string) string {
 			"-pthread",
 		},
 		flags...)
-	if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.Run(t, exec.CommandContext(t.Context(), "gcc", args...))
 	return path
 }
 
