@@ -10,7 +10,8 @@ import (
 )
 
 // stepCalls is what the thread that launches calls in each iteration that cannot be recorded in a CUDA graph: CUDA C++
-// Programming Guide, "Prohibited and Unhandled Operations" of stream capture.
+// Programming Guide, "Prohibited and Unhandled Operations" of stream capture. Allocations count between two launches
+// without a wait.
 type stepCalls struct {
 	known                          bool
 	allocations, syncs, copies     float64 // for each iteration
@@ -43,14 +44,31 @@ func (a *analysis) inSteps(it *Iteration) stepCalls {
 	functions := a.t.Rec.Meta.Functions
 	counts := make([]uint64, len(functions))
 	pageable := a.pageable()
+	launched, pending := false, []uint16{} // since the last wait: a launch, and allocations after it
 	for i := a.t.Threads[th].First; i < a.t.Threads[th].Last; i++ {
 		op := &a.t.Ops[i]
 		if !op.Outer() || op.Start < it.From || op.End() > it.To {
 			continue
 		}
-		if f := &functions[op.Func]; f.Group != "copy" || pageable[i] || !strings.Contains(f.Base, "Async") {
-			counts[op.Func]++
+		switch f := &functions[op.Func]; f.Group {
+		case "alloc", "free": // between steps it is in nobody's way
+			if launched {
+				pending = append(pending, op.Func)
+			}
+			continue
+		case "sync":
+			launched, pending = false, pending[:0]
+		case "launch":
+			for _, fn := range pending {
+				counts[fn]++
+			}
+			launched, pending = true, pending[:0]
+		case "copy":
+			if !pageable[i] && strings.Contains(f.Base, "Async") {
+				continue
+			}
 		}
+		counts[op.Func]++
 	}
 	s.known = true
 	most := map[string]uint64{}

@@ -11,12 +11,18 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
-// allocating is a step of 20 ms that launches for most of it, and allocates and frees in it.
-func allocating(t *testing.T, with bool) *scene {
+// allocating is a step of 20 ms that launches for most of it, and allocates and frees in it: before its last launch, or
+// after its wait.
+func allocating(t *testing.T, with, inside bool) *scene {
 	s := newScene(t)
 	for i := range uint64(50) {
 		at := i * 20
 		s.kernel(at, at+2)
+		waits := at + 1
+		if inside {
+			waits = at + 18
+			s.kernel(at+17, at+18)
+		}
 		s.step(at+2, at+14, cause.LaunchOverhead)
 		s.step(at+14, at+20, cause.Allocation)
 		if with {
@@ -27,7 +33,7 @@ func allocating(t *testing.T, with bool) *scene {
 			}
 		}
 		s.Event(event.Event{
-			TS: start + (at+1)*ms, Dur: ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed,
+			TS: start + waits*ms, Dur: ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed,
 			Args: [4]uint64{7},
 		})
 	}
@@ -41,7 +47,7 @@ func allocating(t *testing.T, with bool) *scene {
 
 // TestGraphPreconditions: what prevents that a step is recorded as a graph comes before the advice to record it.
 func TestGraphPreconditions(t *testing.T) {
-	d := allocating(t, true).diagnose()
+	d := allocating(t, true, true).diagnose()
 	if causes(d) != "allocation launch-overhead" {
 		t.Fatalf("findings %q", causes(d))
 	}
@@ -49,7 +55,10 @@ func TestGraphPreconditions(t *testing.T) {
 		!strings.Contains(got, "2 in each iteration") {
 		t.Errorf("to change first: %s", got)
 	}
-	if d = allocating(t, false).diagnose(); causes(d) != "launch-overhead allocation" {
+	if d = allocating(t, true, false).diagnose(); causes(d) != "launch-overhead allocation" {
+		t.Errorf("allocations between steps are not in the way, and the findings are %q", causes(d))
+	}
+	if d = allocating(t, false, false).diagnose(); causes(d) != "launch-overhead allocation" {
 		t.Errorf("nothing is known to be in the way, and the findings are %q", causes(d))
 	}
 	if got := d.Findings[0].Changes[0].Text; strings.Contains(got, "First") {
@@ -97,12 +106,12 @@ func TestWaitsSplitLaunches(t *testing.T) {
 
 // TestEagerEngine: vLLM that launches kernel by kernel is told how to record graphs, and not to write them by hand.
 func TestEagerEngine(t *testing.T) {
-	s := allocating(t, false)
+	s := allocating(t, false, false)
 	s.Stack(recordtest.Python("execute_model", "/site-packages/vllm/v1/worker/gpu_model_runner.py", 12))
 	if got := s.diagnose().Findings[0].Changes[0].Text; !strings.Contains(got, "--enforce-eager") {
 		t.Errorf("to change first: %s", got)
 	}
-	s = allocating(t, false)
+	s = allocating(t, false, false)
 	s.Stack(recordtest.Python("execute_model", "/site-packages/vllm/v1/worker/gpu_model_runner.py", 12))
 	s.Event(event.Event{
 		TS: start + ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuGraphLaunch"), Kind: event.Call,
