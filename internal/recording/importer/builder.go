@@ -40,7 +40,8 @@ type builder struct {
 	hasWork   bool
 	active    bool // there are rows of GPUs
 	spans     spans
-	launched  map[uint64]launch // by process and correlation id: what a launch started
+	launched  map[uint64]launch     // by process and correlation id: what a launch started
+	recorded  []recording.GPUWindow // as the file says; none: from the first to the last row
 }
 
 func newBuilder(limits Limits, tool string) *builder {
@@ -238,7 +239,14 @@ func (b *builder) window() {
 		b.gpu.Mode = "off"
 		return
 	}
-	b.gpu.Mode = "continuous"
+	b.gpu.Mode = cmp.Or(b.gpu.Mode, "continuous")
+	if len(b.recorded) > 0 {
+		b.gpu.Windows = slices.DeleteFunc(b.recorded, func(w recording.GPUWindow) bool {
+			_, known := b.processes[w.PID]
+			return !known || w.From >= w.To || w.To <= m.From || w.From >= m.To
+		})
+		return
+	}
 	for _, p := range m.Processes {
 		b.gpu.Windows = append(
 			b.gpu.Windows,

@@ -144,6 +144,8 @@ func (k *kineto) member(d *json.Decoder, name json.Token) error {
 		return k.distributed(d)
 	case "deviceProperties":
 		return k.deviceRows(d)
+	case "inferscope":
+		return k.ownWindows(d)
 	}
 	return skipValue(d)
 }
@@ -159,6 +161,39 @@ func (k *kineto) distributed(d *json.Decoder) error {
 	if info.Rank.ok && info.Rank.n < 1<<20 {
 		k.rank = int(info.Rank.n)
 	}
+	return nil
+}
+
+// ownWindows reads when an exported recording had seen the GPU and launches.
+func (k *kineto) ownWindows(d *json.Decoder) error {
+	type window struct {
+		PID  uint32 `json:"pid"`
+		From uint64 `json:"from_ns"`
+		To   uint64 `json:"to_ns"`
+	}
+	var own struct {
+		Mode     string   `json:"gpu_mode"`
+		Activity []window `json:"activity_windows"`
+		Calls    []window `json:"call_windows"`
+	}
+	if err := d.Decode(&own); err != nil {
+		if isRow(err) {
+			return nil
+		}
+		return err
+	}
+	if own.Mode == "windows" {
+		k.gpu.Mode = own.Mode
+	}
+	add := func(list []window, activity, calls bool) {
+		for _, w := range list {
+			k.recorded = append(k.recorded, recording.GPUWindow{
+				PID: w.PID, From: w.From, To: w.To, Activity: activity, Calls: calls, End: "kept",
+			})
+		}
+	}
+	add(own.Activity, true, len(own.Calls) == 0)
+	add(own.Calls, false, true)
 	return nil
 }
 

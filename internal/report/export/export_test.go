@@ -131,6 +131,30 @@ func TestKinetoRoundTrip(t *testing.T) {
 	}
 }
 
+// TestKinetoWindows: what lies outside of windows is not recorded in what is imported again either.
+func TestKinetoWindows(t *testing.T) {
+	rec := exporttest.Decode(50)
+	gpu := rec.Meta.GPU
+	whole := gpu.Windows[0]
+	gpu.Mode, gpu.Windows = "windows", nil
+	for _, at := range []uint64{10_000_000, 60_000_000} {
+		w := whole
+		w.From, w.To = whole.From+at, whole.From+at+20_000_000
+		gpu.Windows = append(gpu.Windows, w)
+	}
+	back, err := importer.ReadKineto(bytes.NewReader(write(t, rec, "kineto")), importer.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := timeline.Build(rec).Seen[0], timeline.Build(back).Seen[0]
+	if len(want.Activity) != 2 || !slices.Equal(want.Activity, got.Activity) || !slices.Equal(want.Calls, got.Calls) {
+		t.Errorf("seen %+v, imported again %+v", want, got)
+	}
+	if back.Meta.GPU.Mode != "windows" {
+		t.Errorf("mode %q", back.Meta.GPU.Mode)
+	}
+}
+
 // firstDifference returns the first rows that differ.
 func firstDifference(x, y []relation) [2]relation {
 	for i := range min(len(x), len(y)) {

@@ -59,16 +59,24 @@ func (k *kineto) head() {
 	k.number("target", uint64(m.Target))
 	k.number("from_ns", m.From)
 	k.number("to_ns", m.To)
+	if m.GPU != nil {
+		k.string("gpu_mode", m.GPU.Mode)
+	}
 	k.windows()
 	k.text(`},"traceEvents":[`)
 }
 
-// windows writes when GPU activity was recorded: outside of it nothing is known, and that is not idleness.
+// windows writes when GPU activity and launches were recorded: outside of it nothing is known, and that is not idleness.
 func (k *kineto) windows() {
-	k.text(`,"activity_windows":[`)
+	k.spans("activity_windows", func(s *timeline.Seen) timeline.Spans { return s.Activity })
+	k.spans("call_windows", func(s *timeline.Seen) timeline.Spans { return s.Calls })
+}
+
+func (k *kineto) spans(name string, of func(*timeline.Seen) timeline.Spans) {
+	k.text(`,"` + name + `":[`)
 	comma := false
 	for p := range k.v.T.Seen {
-		for _, s := range k.v.T.Seen[p].Activity {
+		for _, s := range of(&k.v.T.Seen[p]) {
 			if comma {
 				k.text(",")
 			}
