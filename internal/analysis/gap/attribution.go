@@ -14,11 +14,12 @@ import (
 // samples, and the steps still cover their gaps exactly.
 
 // sampleClass is what the intervals of a class have in common: the thread, the calls before and after
-// (index into Meta.Functions + 1), and the length within a factor of two.
+// (index into Meta.Functions + 1), the length within a factor of two, and whether nothing was launched for long.
 type sampleClass struct {
 	thread        int32
 	before, after uint16
 	length        uint8
+	quiet         bool
 }
 
 // attributor keeps the intervals that wait for a cause.
@@ -39,6 +40,7 @@ type pending struct {
 // classSamples are the samples of a class.
 type classSamples struct {
 	thread  int32
+	quiet   bool
 	entries []entry
 	heap    []int32 // entries, the one with the least time first; made when the first is attributed
 }
@@ -59,7 +61,7 @@ func (d *attributor) class(s sampleClass) int32 {
 	at, ok := d.byClass[s]
 	if !ok {
 		at = int32(len(d.classes))
-		d.classes = append(d.classes, classSamples{thread: s.thread})
+		d.classes = append(d.classes, classSamples{thread: s.thread, quiet: s.quiet})
 		d.byClass[s] = at
 	}
 	d.last, d.lastAt = s, at
@@ -80,13 +82,13 @@ func (w *walker) ran(th *thread, s sampleClass, from, to uint64) {
 		w.later(th, s, from, to, samples)
 		return
 	}
-	for i, s := range samples {
+	for i, x := range samples {
 		end := to
 		if i+1 < len(samples) {
-			end = s.at + (samples[i+1].at-s.at)/2
+			end = x.at + (samples[i+1].at-x.at)/2
 		}
-		stack := uint64(s.stack)
-		w.emit(from, end, w.workCause(th, stack), detail{th: th, stack: stack})
+		stack := uint64(x.stack)
+		w.emit(from, end, w.workCause(th, stack, s.quiet), detail{th: th, stack: stack})
 		from = max(from, end)
 	}
 }
@@ -108,7 +110,7 @@ func (w *walker) wasIn(th *thread, from, to uint64) {
 		if stack == 0 {
 			w.emit(from, end, cause.Unknown, detail{th: th, sure: Guessed})
 		} else {
-			w.emit(from, end, w.workCause(th, stack), detail{th: th, stack: stack})
+			w.emit(from, end, w.workCause(th, stack, false), detail{th: th, stack: stack})
 		}
 		from, i = end, i+1
 	}
@@ -153,7 +155,7 @@ func (d *attributor) resolve(w *walker) {
 			}
 			sure = Guessed
 		}
-		s.settle(w.workCause(th, stack), stack, sure)
+		s.settle(w.workCause(th, stack, class.quiet), stack, sure)
 	}
 }
 

@@ -63,6 +63,7 @@ func (w *walker) runs(th *thread, in timeline.Span) {
 
 func (w *walker) runsBetween(th *thread, next int, from, to uint64) {
 	g := w.grant(th, next)
+	g.sampleClass.quiet = w.isQuiet(th, from, to)
 	w.states(th, from, to, func(u, v uint64, iv *threads.Interval) {
 		if iv == nil || iv.State == threads.Running {
 			w.ranSince(th, &g, u, v)

@@ -31,6 +31,11 @@ func allRules() []rules { //nolint:funlen // a table
 			"libcusparse", "libcusolver", "libcurand", "libnvrtc", "libnvinfer", "libonnxruntime", "libshm",
 			"libggml-cuda",
 		}, prefixes: []string{"ggml_cuda_", "ggml_backend_cuda_"}},
+		{trait: gpuLibrary, kind: recording.NativeFrame, files: []string{
+			"libtorch_cuda", "libc10_cuda", "libtorch_hip", "libc10_hip", "libcuda", "libcublas", "libcudnn",
+			"libcufft", "libcusparse", "libcusolver", "libcurand", "libnccl", "libnvrtc", "libnvinfer", "libnvshmem",
+		}},
+		{trait: prints, kind: recording.PythonFrame, files: []string{"/torch/_tensor_str.py"}},
 		{trait: computes, kind: recording.NativeFrame, prefixes: []string{
 			"at::native::DEFAULT::", "at::native::AVX2::", "at::native::AVX512::", "at::parallel_for",
 			"at::TensorIteratorBase::for_each", "at::TensorIteratorBase::serial_for_each",

@@ -137,12 +137,12 @@ func TestWork(t *testing.T) {
 		"eager framework": {
 			[]recording.Frame{loop, python("forward", site+"torch/nn/modules/linear.py"), user}, cause.LaunchOverhead,
 		},
-		"dispatcher": {
+		"dispatcher of tensors on the host, for 19 ms without a launch": {
 			[]recording.Frame{
 				native("c10::Dispatcher::call", "libtorch_cpu.so"),
 				native("at::_ops::add_Tensor::call", "libtorch_cpu.so"), user,
 			},
-			cause.LaunchOverhead,
+			cause.PythonWork,
 		},
 		"cuda": {
 			[]recording.Frame{
@@ -176,6 +176,21 @@ func TestWork(t *testing.T) {
 			},
 			cause.NativeWork,
 		},
+		"dispatcher for a module": {
+			[]recording.Frame{
+				native("at::_ops::add_Tensor::call", "libtorch_cpu.so"),
+				python("forward", site+"torch/nn/modules/linear.py"), user,
+			},
+			cause.LaunchOverhead,
+		},
+		"text of a tensor": {
+			[]recording.Frame{
+				native("at::native::isfinite", "libtorch_cpu.so"),
+				native("torch::autograd::THPVariable_isfinite", "libtorch_python.so"),
+				python("__init__", site+"torch/_tensor_str.py"), python("__repr__", site+"torch/_tensor.py"), user,
+			},
+			cause.PythonWork,
+		},
 		"kernel of a GPU": {
 			[]recording.Frame{
 				native("at::native::gpu_kernel_impl<...>", "libtorch_cuda.so"),
@@ -183,12 +198,12 @@ func TestWork(t *testing.T) {
 			},
 			cause.LaunchOverhead,
 		},
-		"dispatch of a GPU": {
+		"operator of tensors on the host": {
 			[]recording.Frame{
 				native("c10::impl::wrap_kernel_functor_unboxed_<...>::call", "libtorch_cpu.so"),
 				native("at::native::add", "libtorch_cpu.so"), user,
 			},
-			cause.LaunchOverhead,
+			cause.PythonWork,
 		},
 		"writes JSON": {
 			[]recording.Frame{
@@ -298,6 +313,28 @@ func TestWork(t *testing.T) {
 				t.Errorf("step %+v", s)
 			}
 		})
+	}
+}
+
+// TestSlowDispatch: operators that a program calls are launching where launches follow, however slow they are.
+func TestSlowDispatch(t *testing.T) {
+	s := newScene()
+	s.run(1*us, 9*us, 100*us)
+	for at := uint64(600 * us); at < 20*ms; at += 900 * us {
+		s.run(at, at+10*us, at+12*us)
+	}
+	s.Samples(leader, start+200*us, start+19*ms, 40, s.Stack(
+		native("at::_ops::add_Tensor::call", "libtorch_cpu.so"), user,
+	), event.Whole)
+	_, w := s.build(t)
+	idle := map[cause.ID]uint64{}
+	for i := range w.Steps {
+		if st := &w.Steps[i]; st.To <= start+19*ms {
+			idle[st.Cause] += st.To - st.From
+		}
+	}
+	if idle[cause.LaunchOverhead] < 18*ms || idle[cause.PythonWork] != 0 {
+		t.Errorf("idle for %v", idle)
 	}
 }
 

@@ -16,6 +16,7 @@ type stacks struct {
 	index    *threads.Index
 	activity *threads.Classifier
 	work     []cause.ID // by stack; cause.Count: not read yet
+	onHost   []bool     // by stack, where work is read: see operatesOnHost
 	futex    []cause.ID // likewise
 	frames   []traits   // by index into Meta.Frames
 	sleeps   []uint8    // by stack; see inFutex. 0: not read yet
@@ -29,6 +30,7 @@ func newStacks(x *threads.Index) *stacks {
 		rec: rec, index: x, activity: threads.NewClassifier(rec), python: map[uint32]bool{},
 		frames: make([]traits, len(rec.Meta.Frames)),
 		work:   make([]cause.ID, len(rec.Meta.Stacks)+1),
+		onHost: make([]bool, len(rec.Meta.Stacks)+1),
 		futex:  make([]cause.ID, len(rec.Meta.Stacks)+1),
 		sleeps: make([]uint8, len(rec.Meta.Stacks)+1),
 	}
@@ -52,12 +54,38 @@ func (s *stacks) holders() *threads.Holders {
 	return s.found
 }
 
-// workCause is what a thread that ran works at, by a stack of it; 0: there is none.
-func (w *walker) workCause(th *thread, stack uint64) cause.ID {
+// workCause is what a thread that ran works at, by a stack of it; 0: there is none. quiet says that it launched nothing
+// for long: then a program's own code that calls operators of the framework works on tensors of the host.
+func (w *walker) workCause(th *thread, stack uint64, quiet bool) cause.ID {
 	if w.compiler[th.pid] {
 		return cause.Compilation
 	}
-	return w.stacks.workCause(th.pid, stack)
+	c := w.stacks.workCause(th.pid, stack)
+	if quiet && c == cause.LaunchOverhead && w.stacks.onHost[stack] {
+		return cause.PythonWork
+	}
+	return c
+}
+
+// launchless is for how long a thread runs between two calls before its operators cannot be those that launch, ns.
+const launchless = 20 * maxLaunchInterval
+
+// isQuiet reports whether a thread ran for longer than launchless in [from, to), which lies between two calls and where
+// launches were recorded.
+func (w *walker) isQuiet(th *thread, from, to uint64) bool {
+	if to-from < launchless {
+		return false
+	}
+	if calls := w.callsSeen[th.pid]; len(calls) > 0 && !calls.Holds(from) {
+		return false
+	}
+	ran := uint64(0)
+	w.states(th, from, to, func(u, v uint64, iv *threads.Interval) {
+		if iv == nil || iv.State == threads.Running {
+			ran += v - u
+		}
+	})
+	return ran >= launchless
 }
 
 func (s *stacks) workCause(pid uint32, stack uint64) cause.ID {
@@ -93,6 +121,7 @@ func (s *stacks) readWork(stack uint64) cause.ID {
 	if c := s.tracedWait(stack); c != cause.Count {
 		return c
 	}
+	s.onHost[stack] = s.operatesOnHost(stack)
 	all, first := traits(0), traits(0) // of all frames; of the first from the leaf that says whose code it is
 	python := false
 	native := traits(0) // of the frames nearer to the leaf than any of Python
@@ -117,6 +146,8 @@ func (s *stacks) readWork(stack uint64) cause.ID {
 		return cause.Disk
 	case all&prepares != 0:
 		return cause.Preprocessing
+	case all&prints != 0:
+		return cause.PythonWork
 	case native&computes != 0:
 		return cause.NativeWork
 	case native&framework != 0, first&framework != 0:
@@ -125,6 +156,19 @@ func (s *stacks) readWork(stack uint64) cause.ID {
 		return cause.NativeWork
 	}
 	return cause.PythonWork
+}
+
+// operatesOnHost reports whether a program's own Python code calls operators that no library of the GPU is seen in.
+func (s *stacks) operatesOnHost(stack uint64) bool {
+	for f := range threads.Walk(s.rec, stack) {
+		switch t := s.frames[f]; {
+		case t&gpuLibrary != 0:
+			return false
+		case t&isPython != 0:
+			return t&framework == 0
+		}
+	}
+	return false
 }
 
 // imports reports whether a stack has frames of Python's import system.
@@ -217,7 +261,7 @@ func (s *stacks) faultCause(stack uint64) cause.ID {
 }
 
 // traits are what a frame says by itself.
-type traits uint16
+type traits uint32
 
 const (
 	isPython   traits = 1 << iota
@@ -233,6 +277,8 @@ const (
 	waitsIn           // the kernel lets a thread sleep in a futex
 	isNative          // native code
 	importing         // Python's import system
+	gpuLibrary        // native code that is there for GPUs
+	prints            // makes text of tensors
 	handover          // bytes of a pickled object are sent to another process, or received
 	tracedWait        // a range or function of another tool's trace that can be a wait; see tracedWait
 )

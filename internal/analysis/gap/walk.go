@@ -62,6 +62,7 @@ func (w *walker) inCall(th *thread, op int32, from, to uint64) {
 // between explains [from, to), in which a thread is in no call; next is the place of the next one in th.ops.
 func (w *walker) between(th *thread, next int, from, to uint64) {
 	g := w.grant(th, next)
+	g.sampleClass.quiet = w.isQuiet(th, from, to)
 	w.states(th, from, to, func(u, v uint64, iv *threads.Interval) {
 		switch {
 		case iv == nil || iv.State == threads.Running:
