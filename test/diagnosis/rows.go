@@ -19,6 +19,27 @@ func rows() []scenario {
 	}
 }
 
+// operators are programs in Python that call operators of a framework: of tensors on the host, and before each launch.
+func operators() []scenario {
+	return []scenario{
+		{name: "operators on the host", script: step + "tensors 4000", python: true, want: "python-work"},
+		{
+			name:   "operators that launch",
+			script: "layers 100 30; wait",
+			python: true,
+			env:    asOnGPU(),
+			want:   "launch-overhead",
+		},
+		{
+			name:   "operators that launch slowly",
+			script: "layers 20 400; wait",
+			python: true,
+			env:    asOnGPU(),
+			want:   "launch-overhead",
+		},
+	}
+}
+
 func rowsTwins() map[string]twin {
 	return map[string]twin{
 		"forty small uploads": fix("kernels 4 gemm_us50; wait; upload 640k", "merge", "sync-copy"),

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import csv
 import ctypes
+import functools
 import gc
 import http.client
 import http.server
@@ -459,7 +460,30 @@ def fetch(port, us):
 
 
 # What it does, and what it needs before CUDA is up.
+def load_operators(*_):
+    """The operators of a framework: of tensors on the host, or before a launch."""
+    global operate
+    library = ctypes.PyDLL("libtorch_cpu.so")
+    add = library["_ZN2at4_ops10add_Tensor4callEPFvlEl"]
+    operate = functools.partial(add, SHORT.work_dispatch)
+
+
+def compare_scores(us, _):
+    with Phase("python-work"):
+        for _ in range(us // 20):
+            operate(20)
+
+
+def forward_layers(n, us):
+    with Phase("launch-overhead"):
+        for _ in range(n):
+            operate(us)
+            SHORT.serve_action(b"kernels 1 tiny_us3")
+
+
 ACTIONS = {
+    "tensors": (compare_scores, load_operators),
+    "layers": (forward_layers, load_operators),
     "python": working("python-work", sample_token),
     "beams": working("python-work", count_beams),
     "pytokenize": working("preprocessing", tokenize),

@@ -75,7 +75,7 @@ void work_tokenize(const struct action *);
 void work_decode(const struct action *);
 void work_resize(const struct action *);
 void work_crunch(long us); /* as work_native, no phase */
-void work_dispatch(long us);
+PUBLIC void work_dispatch(long us);
 
 /* partners.c: waiting for other threads and processes. */
 void partner_worker(const struct action *);     /* worker US: a thread computes, asked through a condition */
