@@ -44,7 +44,9 @@ func (a *analysis) findings(d *Diagnosis) []ranked {
 	var list []ranked
 	add := func(id cause.ID, cost uint64, r rank) {
 		if cost > 0 && share(cost, a.total.Time) >= leastShare {
-			list = append(list, ranked{a.finding(d, id, cost), id, r})
+			if f := a.finding(d, id, cost); f.Share >= leastShare { // by what is recorded all the time too
+				list = append(list, ranked{f, id, r})
+			}
 		}
 	}
 	for id := cause.Unknown + 1; id < cause.Count; id++ {

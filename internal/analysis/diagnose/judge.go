@@ -49,7 +49,7 @@ func (a *analysis) judge(d *Diagnosis) {
 func (a *analysis) class(d *Diagnosis) Verdict {
 	m := &a.total
 	asked := m.Time - m.Idle[cause.NoWork]
-	if 2*asked < m.Time {
+	if a.noWork() > 0.5 {
 		return Idle
 	}
 	copies := m.copies() + m.Idle[cause.SyncCopy]

@@ -226,7 +226,7 @@ func (a *analysis) headline(d *Diagnosis) string {
 		return "There is not enough evidence to say what holds this program up."
 	case d.Verdict == Idle:
 		return fmt.Sprintf("Nobody asks for anything for %s of the time; the GPU works for %s.",
-			format.Percent(share(a.total.Idle[cause.NoWork], a.total.Time)), format.Percent(busy))
+			format.Percent(a.noWork()), format.Percent(busy))
 	case d.Verdict == Healthy:
 		return a.healthy(d, busy)
 	case (top == nil || top.Minor && d.Verdict == CPUOnly) && !a.seen():
@@ -261,7 +261,7 @@ func (a *analysis) noGPU() string {
 // healthy says what is left to gain of a GPU that works nearly all of the time, if anything is.
 func (a *analysis) healthy(d *Diagnosis, busy float64) string {
 	s := fmt.Sprintf("The GPU works for %s of the time", format.Percent(busy))
-	if n := share(a.total.Idle[cause.NoWork], a.total.Time); n >= leastShare {
+	if n := a.noWork(); n >= leastShare {
 		s += ", and nobody asks for anything for " + format.Percent(n)
 	}
 	i := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Minor })

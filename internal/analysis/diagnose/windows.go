@@ -147,11 +147,29 @@ func (a *analysis) outside(it *Iteration) float64 {
 	return share(time-inside, time)
 }
 
-// throughout keeps what windows say about a thread within what was recorded of it all the time: that it had no CPU for
-// most of one window is chance where it had none for half of the time as a whole.
+// throughout keeps what windows say within what was recorded all the time: that nobody asked for anything, or that a
+// thread had no CPU, for most of one window is chance where it is not of the time as a whole.
 func (a *analysis) throughout(f *Finding, id cause.ID) {
-	if id != cause.NoCPU && id != cause.Throttled || f.TID == 0 || a.subject != aboutGPUs ||
-		share(a.total.Time, a.total.Window) > leastContinuous {
+	if a.subject != aboutGPUs || share(a.total.Time, a.total.Window) > leastContinuous {
+		return
+	}
+	within := func(whole float64, by string) {
+		if whole >= f.Share {
+			return
+		}
+		f.Because = append(
+			f.Because,
+			fmt.Sprintf("the windows say %s, and %s for %s", format.Percent(f.Share), by, format.Percent(whole)),
+		)
+		f.Share, f.Cost = whole, uint64(whole*float64(a.total.Time))
+	}
+	if id == cause.NoWork {
+		if whole, known := gap.Unasked(a.t); known {
+			within(whole, "requests, which are recorded all the time, that none was in progress")
+		}
+		return
+	}
+	if id != cause.NoCPU && id != cause.Throttled || f.TID == 0 {
 		return
 	}
 	for i := range a.cpu.Threads {
@@ -160,19 +178,21 @@ func (a *analysis) throughout(f *Finding, id cause.ID) {
 			continue
 		}
 		lived := th.Running + th.Runnable + th.Blocked
-		whole := share(th.Runnable, lived)
-		if lived == 0 || whole >= f.Share {
-			return
+		if lived > 0 {
+			within(share(th.Runnable, lived), "scheduling, which is recorded all the time, that its thread had no CPU")
 		}
-		f.Because = append(
-			f.Because,
-			fmt.Sprintf(
-				"the windows say %s, and scheduling, which is recorded all the time, that its thread had no CPU for %s",
-				format.Percent(f.Share),
-				format.Percent(whole),
-			),
-		)
-		f.Share, f.Cost = whole, uint64(whole*float64(a.total.Time))
 		return
 	}
+}
+
+// noWork returns the share of the time in which nobody asked for anything, within what requests say.
+func (a *analysis) noWork() float64 {
+	windows := share(a.total.Idle[cause.NoWork], a.total.Time)
+	if windows == 0 || share(a.total.Time, a.total.Window) > leastContinuous {
+		return windows
+	}
+	if whole, known := gap.Unasked(a.t); known {
+		return min(windows, whole)
+	}
+	return windows
 }

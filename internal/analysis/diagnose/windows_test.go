@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -68,6 +69,29 @@ func TestAlwaysBeatsWindows(t *testing.T) {
 	if len(d.Findings) != 1 || d.Findings[0].Share < 0.45 || d.Findings[0].Share > 0.55 ||
 		!strings.Contains(because(&d.Findings[0]), "all the time") {
 		t.Errorf("%+v", d.Findings)
+	}
+}
+
+// TestRequestsBeatWindows: a server that has a request for nine tenths of the time is not idle because of the one window
+// that says so, and one that has none for most of it is.
+func TestRequestsBeatWindows(t *testing.T) {
+	for _, c := range []struct {
+		lost, until uint64 // ms
+		idle        bool
+		share       float64
+	}{{54, 800, false, 0.1}, {54, 200, true, 0.7}} {
+		s := windowed(t, cause.NoWork, c.lost)
+		for range 8 {
+			s.Meta.Requests = append(s.Meta.Requests,
+				recording.Request{PID: recordtest.PID, Received: start, End: start + c.until*ms},
+				recording.Request{PID: recordtest.PID, Received: start + 900*ms, End: start + 1000*ms},
+			)
+		}
+		d := s.diagnose()
+		if (d.Verdict == diagnose.Idle) != c.idle || len(d.Findings) == 0 ||
+			math.Abs(d.Findings[0].Share-c.share) > 0.01 || !strings.Contains(because(&d.Findings[0]), "requests") {
+			t.Errorf("verdict %s, %s, %+v", d.Verdict, d.Headline, d.Findings)
+		}
 	}
 }
 

@@ -61,6 +61,21 @@ func unaskedOf(t *timeline.Timeline) timeline.Spans {
 	return unasked
 }
 
+// Unasked returns the share of the time since the first request in which a server had none in progress, if requests
+// were recorded in all of it and tell what its GPUs do.
+func Unasked(t *timeline.Timeline) (share float64, known bool) {
+	meta := &t.Rec.Meta
+	free := unaskedOf(t)
+	if free == nil || !meta.Overhead.Whole(recording.RequestsSource) {
+		return 0, false
+	}
+	first := meta.To
+	for i := range meta.Requests {
+		first = min(first, max(meta.From, meta.Requests[i].Received))
+	}
+	return float64(free.Total()) / float64(max(1, meta.To-first)), true
+}
+
 // offers reports whether a wait for this can be one for a request: for a message, for another thread that waits for
 // one, or between two looks at a queue.
 func offers(c cause.ID) bool {
