@@ -95,6 +95,8 @@ type Iteration struct {
 	// Outside is the share of the time that is broken down in which nothing repeats: more than one iteration before the
 	// first or after the last.
 	Outside float64 `json:"outside_share,omitempty"`
+	// Foreign is the share of the GPUs' work that other processes asked for, which do not communicate with its own.
+	Foreign float64 `json:"foreign_share,omitempty"`
 	P50     uint64  `json:"p50_ns"`
 	P99     uint64  `json:"p99_ns"`
 	Max     uint64  `json:"max_ns"`

@@ -50,17 +50,35 @@ const follow = 0.1
 
 // Tiles reports whether iterations follow each other without gaps for all of the time, so that a share of the time is
 // one of each iteration: ranges can be of a part of the work, or of several threads at once, and a server can have been
-// asked for something in a part of the time only.
+// asked for something in a part of the time only. What other processes do is no part of an iteration.
 func (it *Iteration) Tiles() bool {
 	if it == nil || it.Count == 0 {
 		return false
 	}
 	of := it.PerSec * float64(it.Mean) / 1e9
-	return of > 1-follow && of < 1+follow && !it.Partial()
+	return of > 1-follow && of < 1+follow && !it.Partial() && it.Foreign <= follow
 }
 
 // Partial reports whether nothing repeats in a considerable part of the time.
 func (it *Iteration) Partial() bool { return it.Outside > follow }
+
+// foreign returns Iteration.Foreign.
+func (a *analysis) foreign(it *Iteration) float64 {
+	own := func(s timeline.Stream) bool { return a.t.Processes[s.Process].PID == it.PID }
+	if it.PID == 0 || !slices.ContainsFunc(a.t.Streams, func(s timeline.Stream) bool { return !own(s) }) ||
+		slices.Contains(a.t.Communicates(), true) {
+		return 0
+	}
+	var all, others uint64
+	for i := range a.t.Activities {
+		x := &a.t.Activities[i]
+		all += x.End - x.Start
+		if !own(a.t.Streams[x.Stream]) {
+			others += x.End - x.Start
+		}
+	}
+	return share(others, all)
+}
 
 // namedRanges holds the ranges of one name.
 type namedRanges struct {

@@ -206,6 +206,38 @@ func TestIterations(t *testing.T) {
 	}
 }
 
+// TestIterationsAmongOthers: shares of the time are none of an iteration where another process uses the GPUs too, unless
+// the two communicate.
+func TestIterationsAmongOthers(t *testing.T) {
+	const other = recordtest.PID + 500
+	for _, c := range []struct {
+		kernel string
+		shared bool
+		tiles  bool
+	}{{"gemm", false, true}, {"gemm", true, false}, {"ncclDevKernel_AllReduce_Sum_f32_RING_LL", true, true}} {
+		s := newScene(t)
+		gpu := s.Meta.GPU
+		gpu.Kernels[1].Name = c.kernel
+		gpu.Devices = append(gpu.Devices, recording.Device{PID: other, Name: "NVIDIA Test", SMs: 100})
+		gpu.Windows = append(gpu.Windows, gpu.Windows[0])
+		gpu.Windows[1].PID = other
+		for i := range uint64(50) {
+			s.kernel(i*20, i*20+10)
+			do(s, "cuStreamSynchronize", i*20_000+9_900, 200)
+			if c.shared {
+				s.Event(event.Event{
+					TS: start + (i*20+10)*ms, Dur: 5 * ms, PID: other, TID: 7, Func: 1 << 8, Kind: event.Kernel,
+					Flags: event.Timed, Ret: 2, Args: [4]uint64{0, 0, grid(400), 256},
+				})
+			}
+		}
+		it := s.diagnose().Iterations
+		if it == nil || it.Tiles() != c.tiles {
+			t.Errorf("%s, shared %v: %+v", c.kernel, c.shared, it)
+		}
+	}
+}
+
 // TestTurns: where one wait is like the other and each so many of them are parted by a pause, the report says how many,
 // and how long they take together.
 func TestTurns(t *testing.T) {

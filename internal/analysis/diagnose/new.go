@@ -55,6 +55,7 @@ func (w *Work) Diagnose(g *gpu.Summary, c *cpu.Summary, b Beside, predict Predic
 	if d.Iterations != nil {
 		d.Iterations.Inside = a.insideMean(d.Iterations)
 		d.Iterations.Outside = a.outside(d.Iterations)
+		d.Iterations.Foreign = a.foreign(d.Iterations)
 		if o := d.Observed; o != nil {
 			d.Iterations.Inside = uint64((1 - o.Share) * float64(d.Iterations.Inside))
 		}
