@@ -168,14 +168,43 @@ func copyKind(e *event.Event) doing {
 var memoryBound = regexp.MustCompile(`(?i)gemv|mul_mat_vec|mmvq|dot_kernel|nvjet_\w+?_(\d+x(8|16)|(8|16)x\d+)_|` +
 	`(^|\D)\d+x(8|16)_(\d+x)?\d+_|splitkv|paged_attention|batch_?decode|decode_attention|masked_multihead`)
 
-// memoryKernels returns, for each kernel of the recording, whether its name is in memoryBound.
+// converts are names of PyTorch's kernels that copy a tensor, most often into another type (Copy.cu in
+// aten/src/ATen/native/cuda): autocast makes one for each weight, and they compute nothing.
+var converts = regexp.MustCompile(`(direct|float\w*)_copy_kernel_cuda`)
+
+// waitsForMemory reports whether a kernel waits for memory, by its name.
+func waitsForMemory(name string) bool {
+	name = name[:min(len(name), maxKernelName)]
+	return memoryBound.MatchString(name) || converts.MatchString(name)
+}
+
+// mostlyConverts reports whether most of the kernels that wait for memory copy and convert.
+func (a *analysis) mostlyConverts() bool {
+	if a.gpu == nil {
+		return false
+	}
+	var all, converting uint64
+	for i := range a.gpu.Kernels.Rows {
+		k := &a.gpu.Kernels.Rows[i]
+		if !a.fits(k, cause.BandwidthBound) {
+			continue
+		}
+		all += k.Time
+		if converts.MatchString(k.Full[:min(len(k.Full), maxKernelName)]) {
+			converting += k.Time
+		}
+	}
+	return 2*converting > all
+}
+
+// memoryKernels returns, for each kernel of the recording, whether it waits for memory.
 func memoryKernels(t *timeline.Timeline) []bool {
 	if t.Rec.Meta.GPU == nil {
 		return nil
 	}
 	out := make([]bool, len(t.Rec.Meta.GPU.Kernels))
 	for i, k := range t.Rec.Meta.GPU.Kernels {
-		out[i] = memoryBound.MatchString(k.Name[:min(len(k.Name), maxKernelName)])
+		out[i] = waitsForMemory(k.Name)
 	}
 	return out
 }

@@ -33,8 +33,8 @@ func allocating(t *testing.T, with, inside bool) *scene {
 			}
 		}
 		s.Event(event.Event{
-			TS: start + waits*ms, Dur: ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed,
-			Args: [4]uint64{7},
+			TS: start + waits*ms, Dur: ms, PID: recordtest.PID, TID: recordtest.PID,
+			Func: s.Fn("cuStreamSynchronize"), Kind: event.Call, Flags: event.Timed, Args: [4]uint64{7},
 		})
 	}
 	gains := map[cause.ID]diagnose.Gain{

@@ -46,6 +46,9 @@ func (a *analysis) changes(d *Diagnosis, row cause.Cause, w facts) []Change {
 	if row.ID == cause.SyncCopy {
 		list = slices.Insert(list, min(1, len(list)), a.packing()...)
 	}
+	if row.ID == cause.BandwidthBound && a.mostlyConverts() {
+		list = slices.Concat(conversions(), list)
+	}
 	hosted := row.ID == cause.Dependency && a.putsFunctions()
 	format := a.formatOf(&w)
 	rank := func(c *cause.Change) int {
@@ -104,6 +107,23 @@ func (a *analysis) packing() []cause.Change {
 		"Make one copy of the %.0f in each iteration, %s each: a small copy costs its call, pinned or not",
 		a.inStep.copies, format.Size(bytes/count),
 	)}}
+}
+
+// conversions are what to do about kernels that convert. Whether these are the same weights at each step is not seen.
+func conversions() []cause.Change {
+	return []cause.Change{
+		{
+			Where: "PyTorch",
+			Text: "Keep weights in the type that they are computed in, instead of letting autocast convert them at " +
+				"each step",
+			Example: "model = model.to(torch.bfloat16)  # and no torch.autocast around it",
+		},
+		{
+			Where: "PyTorch",
+			Text: "Keep tensors in the layout that the next operator wants: .contiguous() and .to() in a loop copy " +
+				"them again",
+		},
+	}
 }
 
 // withoutGPU are the changes for a program that uses no GPU, whose main thread waits for others or for time to pass:

@@ -105,6 +105,24 @@ func TestVerdictsOfKernels(t *testing.T) {
 				s.work(event.Kernel, 2, i*100, i*100+100, grid(4000), 256)
 			}
 		}, diagnose.GPUBound, "bandwidth-bound"},
+		{"conversions", func(s *scene) {
+			s.Meta.GPU.Kernels = append(s.Meta.GPU.Kernels, recording.Kernel{
+				Name: "void at::native::vectorized_elementwise_kernel<4, at::native::float16_copy_kernel_cuda" +
+					"(at::TensorIteratorBase&)::{lambda(float)#1}, std::array<char*, 2ul> >(int)",
+			})
+			for i := range uint64(10) {
+				s.work(event.Kernel, 3, i*100, i*100+60, grid(4000), 256)
+				s.kernel(i*100+60, i*100+95)
+			}
+		}, diagnose.GPUBound, "bandwidth-bound"},
+		{"some conversions", func(s *scene) {
+			name := "at::native::direct_copy_kernel_cuda"
+			s.Meta.GPU.Kernels = append(s.Meta.GPU.Kernels, recording.Kernel{Name: name})
+			for i := range uint64(10) {
+				s.work(event.Kernel, 3, i*100, i*100+40, grid(4000), 256)
+				s.kernel(i*100+40, i*100+95)
+			}
+		}, diagnose.Healthy, ""},
 		{"small kernels of a program that waits come after why it waits", func(s *scene) {
 			for i := range uint64(10) {
 				s.work(event.Kernel, 1, i*100, i*100+60, grid(40), 256)
@@ -112,6 +130,23 @@ func TestVerdictsOfKernels(t *testing.T) {
 			}
 		}, diagnose.CPUBound, "python-work small-batch"},
 	})
+}
+
+// TestConversions: who converts at each step is told to keep the result.
+func TestConversions(t *testing.T) {
+	for name, want := range map[string]string{
+		"at::native::bfloat16_copy_kernel_cuda": "autocast", "gemvx::kernel": "Decode more sequences",
+	} {
+		s := newScene(t)
+		s.Meta.GPU.Kernels[0].Name = name
+		for i := range uint64(10) {
+			s.kernel(i*100, i*100+95)
+		}
+		d := s.diagnose()
+		if len(d.Findings) != 1 || !strings.Contains(d.Findings[0].Changes[0].Text, want) {
+			t.Errorf("%s: %+v", name, d.Findings)
+		}
+	}
 }
 
 // TestBreakdown holds the order in which things at one time count, to the ns.

@@ -280,7 +280,7 @@ func (a *analysis) fits(k *gpu.Kernel, id cause.ID) bool {
 	if timeline.IsCommunication(k.Full) {
 		return false
 	}
-	memory := memoryBound.MatchString(k.Full[:min(len(k.Full), maxKernelName)])
+	memory := waitsForMemory(k.Full)
 	switch id {
 	case cause.BandwidthBound:
 		return memory

@@ -206,8 +206,8 @@ func TestIterations(t *testing.T) {
 	}
 }
 
-// TestIterationsAmongOthers: shares of the time are none of an iteration where another process uses the GPUs too, unless
-// the two communicate.
+// TestIterationsAmongOthers: shares of the time are none of an iteration where another process uses the GPUs too,
+// unless the two communicate.
 func TestIterationsAmongOthers(t *testing.T) {
 	const other = recordtest.PID + 500
 	for _, c := range []struct {

@@ -126,6 +126,9 @@ func (a *analysis) otherTitle(d *Diagnosis, w *facts, at string) string {
 	case cause.LowClocks:
 		return a.clocksTitle()
 	case cause.BandwidthBound:
+		if a.mostlyConverts() {
+			return "Most of the GPU's time goes into kernels that copy or convert tensors, and compute nothing"
+		}
 		return "Most of the GPU's time goes into kernels that wait for its memory"
 	}
 	title := a.table[w.id].Title

@@ -72,8 +72,8 @@ func TestAlwaysBeatsWindows(t *testing.T) {
 	}
 }
 
-// TestRequestsBeatWindows: a server that has a request for nine tenths of the time is not idle because of the one window
-// that says so, and one that has none for most of it is.
+// TestRequestsBeatWindows: a server that has a request for nine tenths of the time is not idle because of the one
+// window that says so, and one that has none for most of it is.
 func TestRequestsBeatWindows(t *testing.T) {
 	for _, c := range []struct {
 		lost, until uint64 // ms

@@ -25,21 +25,21 @@ type walker struct {
 	attribution  attributor
 	sums         sums
 	chain        []link
-	floor        Confidence // of all steps of this gap
-	launchThread []*thread
-	device       int32                     // of this gap, index into Timeline.Devices
-	syncAt       map[int32]int32           // by outermost op: index into Timeline.Syncs; nil: there is one GPU
-	ends         map[int32][]ended         // by process: see endsOf
-	edgeAt       int                       // into Timeline.Edges: where the last search ended
-	near         int32                     // the thread of the last call that was asked about, index into Timeline.Threads
-	first        int                       // its first step
-	unlimited    bool                      // the cgroup's quota held nobody back: its counter stood still
-	unobservable bool                      // what GPUs do was not seen, so that a wait for one says nothing
-	capturing    bool                      // some function begins the capture of a graph
-	throttled    map[int32]bool            // waits for a CPU that the quota explains, by event
-	unasked      timeline.Spans            // when a server had no request in progress
+	floor        Confidence                // of all steps of this gap
 	callsSeen    map[uint32]timeline.Spans // when launches were recorded, by PID; none: all the time
-	compiler     map[uint32]bool           // processes that compile, whatever their frames say
+	launchThread []*thread
+	device       int32             // of this gap, index into Timeline.Devices
+	syncAt       map[int32]int32   // by outermost op: index into Timeline.Syncs; nil: there is one GPU
+	ends         map[int32][]ended // by process: see endsOf
+	edgeAt       int               // into Timeline.Edges: where the last search ended
+	near         int32             // the thread of the last call that was asked about, index into Timeline.Threads
+	first        int               // its first step
+	unlimited    bool              // the cgroup's quota held nobody back: its counter stood still
+	unobservable bool              // what GPUs do was not seen, so that a wait for one says nothing
+	capturing    bool              // some function begins the capture of a graph
+	throttled    map[int32]bool    // waits for a CPU that the quota explains, by event
+	unasked      timeline.Spans    // when a server had no request in progress
+	compiler     map[uint32]bool   // processes that compile, whatever their frames say
 }
 
 // link is one thread that waits for the next one of the chain.

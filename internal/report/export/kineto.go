@@ -66,7 +66,7 @@ func (k *kineto) head() {
 	k.text(`},"traceEvents":[`)
 }
 
-// windows writes when GPU activity and launches were recorded: outside of it nothing is known, and that is not idleness.
+// windows writes when GPU activity and launches were recorded: outside of it nothing is known, which is no idleness.
 func (k *kineto) windows() {
 	k.spans("activity_windows", func(s *timeline.Seen) timeline.Spans { return s.Activity })
 	k.spans("call_windows", func(s *timeline.Seen) timeline.Spans { return s.Calls })
