@@ -204,6 +204,14 @@ func TestLevelsInBetweenAreLeftOut(t *testing.T) {
 	if dear.level != 0 {
 		t.Errorf("10 minutes after the load has ended the source is still at level %d", dear.level)
 	}
+	for _, c := range w.changes {
+		if c.Reason == "" {
+			t.Errorf("from %q to %q without a reason", c.From, c.To)
+		}
+	}
+	if s := g.State(target.pid, 0, w.now); s.Sources[0].Reason != "" {
+		t.Errorf("a source at full detail has the reason %q", s.Sources[0].Reason)
+	}
 	if t.Failed() {
 		logChanges(t, w)
 	}

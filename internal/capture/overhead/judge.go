@@ -332,15 +332,11 @@ func (g *Governor) raise(now uint64) {
 			s.costs[level] *= eased
 		}
 	}
-	reason := ""
-	if s.level > 1 {
-		reason = fmt.Sprintf(
-			"watching took so little that there was room for more than %q, of a budget of %s",
-			s.levels[s.level].Name,
-			percent(g.opts.Budget),
-		)
+	reason := fmt.Sprintf("watching took so little that there was room for more than %q, of a budget of %s",
+		s.levels[s.level].Name, percent(g.opts.Budget))
+	if g.change(s, s.level-1, reason, now); s.level == 0 {
+		s.reason = "" // nothing is missing
 	}
-	g.change(s, s.level-1, reason, now)
 }
 
 // expected is what a source is taken to cost one level up: what it took when it was reduced from there, in proportion
