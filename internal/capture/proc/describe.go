@@ -11,6 +11,7 @@ import (
 )
 
 const (
+	hintForeign  = "run outside of any container; if that does not help a security module protects the process"
 	hintPID      = "give the pid of the process that runs CUDA, as the host sees it; `inferscope ps` lists them"
 	hintPtrace   = "run as root, or with CAP_SYS_PTRACE"
 	hintHidepid  = "run as root, or mount /proc without hidepid"
@@ -129,9 +130,19 @@ func explainRead(pid uint32, err error) error {
 				fmt.Errorf("pid %d exists but cannot be seen in /proc", pid))
 		}
 		return noProcess(fmt.Errorf("pid %d: no such process", pid))
+	case errors.Is(err, os.ErrPermission) && mayTrace():
+		return clierror.New(clierror.Permission, hintForeign,
+			fmt.Errorf("pid %d cannot be read even with CAP_SYS_PTRACE: %w", pid, err))
 	case errors.Is(err, os.ErrPermission):
 		return clierror.New(clierror.Permission, hintPtrace,
 			fmt.Errorf("pid %d cannot be read without CAP_SYS_PTRACE: %w", pid, err))
 	}
 	return fmt.Errorf("reading pid %d: %w", pid, err)
+}
+
+// mayTrace reports whether the calling thread has CAP_SYS_PTRACE.
+func mayTrace() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective>>unix.CAP_SYS_PTRACE&1 != 0
 }

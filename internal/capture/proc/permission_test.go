@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -48,4 +49,13 @@ func TestWithoutPermission(t *testing.T) {
 			t.Errorf("mappings: %q", m.detail())
 		}
 	})
+}
+
+// TestRootIsNotToldToBeRoot: where the capability is there and does not help, other advice is given.
+func TestRootIsNotToldToBeRoot(t *testing.T) {
+	needs.Root(t, "it has CAP_SYS_PTRACE")
+	if err := explainRead(1, os.ErrPermission); clierror.CodeOf(err) != clierror.Permission ||
+		strings.Contains(clierror.HintOf(err), "root") || strings.Contains(err.Error(), "without") {
+		t.Errorf("%v (%s)", err, clierror.HintOf(err))
+	}
 }
