@@ -78,10 +78,9 @@ func (g *global) export(cmd *cobra.Command, f *exportFlags, args []string) error
 	if err != nil {
 		return err
 	}
-	if chosen.Name == "otlp" && len(rec.Meta.Requests) == 0 {
-		return clierror.New(clierror.General,
-			"record while the server is asked over HTTP/1.1, by a daemon without --requests=off",
-			fmt.Errorf("export to otlp: there are no requests in the recording"))
+	if what, hint := chosen.Lacks(rec); what != "" {
+		return clierror.New(clierror.General, hint,
+			fmt.Errorf("export to %s: there are no %s in the recording", chosen.Name, what))
 	}
 	out, err := openOutput(f.output, g.stdout)
 	if err != nil {

@@ -3,12 +3,14 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/exporttest"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
@@ -37,5 +39,25 @@ func TestExportOTLP(t *testing.T) {
 	text, err := os.ReadFile(file)
 	if err != nil || !strings.Contains(string(text), trace) || strings.Count(string(text), "\n") != 2 {
 		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestExportOfNothing: without allocations there is no file of them.
+func TestExportOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	rec := exporttest.Decode(5)
+	rec.Events = slices.DeleteFunc(rec.Events, func(e event.Event) bool {
+		return e.Kind >= event.Memory && e.Kind <= event.OutOfMemory
+	})
+	none := filepath.Join(dir, "none.isc")
+	if err := archive.Write(none, rec, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, what := range map[string]string{"t.heap.pb.gz": "no allocations", "t.pickle": "of GPU memory"} {
+		file := filepath.Join(dir, name)
+		want(t, at(t, socketPath(t), "export", none, "-o", file), clierror.General, what, "--memory=false")
+		if _, err := os.Stat(file); !os.IsNotExist(err) {
+			t.Errorf("it left a file: %v", err)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/otlp"
 )
 
@@ -92,6 +93,25 @@ func ForPath(path string) (Format, bool) {
 		}
 	}
 	return Format{}, false
+}
+
+// Lacks returns what a recording would need for a file that is not empty, and how to record that; "" where it has it.
+func (f Format) Lacks(rec *recording.Recording) (what, hint string) {
+	const allocate = "record while PyTorch or the CUDA driver allocate, by a daemon without --memory=false"
+	holds := func(wanted func(event.MemoryDevice) bool) bool {
+		return slices.ContainsFunc(rec.Events, func(e event.Event) bool {
+			return e.Kind >= event.Memory && e.Kind <= event.OutOfMemory && wanted(event.MemoryDevice(e.Func))
+		})
+	}
+	switch {
+	case f.Name == "otlp" && len(rec.Meta.Requests) == 0:
+		return "requests", "record while the server is asked over HTTP/1.1, by a daemon without --requests=off"
+	case f.Name == "heap" && !holds(func(event.MemoryDevice) bool { return true }):
+		return "allocations", allocate
+	case f.Name == "memory_viz" && !holds(gpuType):
+		return "allocations of GPU memory", allocate
+	}
+	return "", ""
 }
 
 // Write writes a recording to w. The error is that of w, with the format in front.
