@@ -53,7 +53,7 @@ func (s Setting) isPath() bool { return strings.HasSuffix(s.Key, "_path") }
 func all() []Setting {
 	return []Setting{
 		{
-			"enabled", "INFERSCOPE_ENABLED", "true", "0 makes run, scope and the daemon do nothing, loudly", true,
+			"enabled", "INFERSCOPE_ENABLED", "true", "0: do nothing, with a message (scope: silently)", true,
 			func(s *Settings, v string) error { return boolean(v, &s.Enabled) },
 		},
 		{
