@@ -51,6 +51,12 @@ int daemon_gone(void)
 	return daemon_died() || (beat > t ? beat - t > MAX_HEARTBEAT_AHEAD : t - beat > HEARTBEAT_TIMEOUT);
 }
 
+/* Reports whether nothing will hold threads of the target any more, under this daemon. */
+static int gates_lost(void)
+{
+	return load(&the.ring->gates_lost) != 0;
+}
+
 /* An unknown mode means an unknown daemon. */
 static uint32_t wanted_mode(void)
 {
@@ -183,10 +189,10 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 	int due = t >= then || (mode == MODE_CONTINUOUS && !l->refused) || mode == MODE_OFF;
 
 	acknowledge_flush(load(&the.ring->flush));
-	if (!heard || (mode == MODE_OFF && !the.kept)) {
+	if (!heard || gates_lost() || (mode == MODE_OFF && !the.kept)) {
 		gate_ask(ASK_NOTHING);
 		if (!l->refused) /* a refusal stays the state until the next try */
-			set_state(STATE_IDLE, 0);
+			set_state(the.kept ? STATE_KEPT : STATE_IDLE, 0);
 		sleep_until(~0ull, seen);
 		return;
 	}
@@ -378,6 +384,11 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	uint64_t until, end = the.window.opened + on_ns();
 	int flushes = !end_due(mode) && flush_due(l) && (mode == MODE_CONTINUOUS || on_ns() > SHORT_WINDOW);
 
+	if (gates_lost() && !exiting()) {
+		window_keep();
+		ended(l, END_KEPT);
+		return;
+	}
 	if (graphs_several()) { /* no finalize is possible: an early end leaves fewer graphs slower */
 		drop(l, mode);
 		return;
@@ -446,7 +457,9 @@ static void close(struct loop *l, uint32_t mode)
 	if (load(&the.window.phase) != PHASE_WANTED)
 		return;
 	gate_renew();
-	if (overdue(l, mode) || graphs_several())
+	if (gates_lost())
+		window_unwant(); /* record() ends it */
+	else if (overdue(l, mode) || graphs_several())
 		drop(l, mode);
 	else if (ends_itself() && now() >= l->retry)
 		window_unwant(); /* this thread tries once more */
@@ -460,7 +473,7 @@ static void close(struct loop *l, uint32_t mode)
  * up a kept subscription. Not in a process that exits, or when the daemon has died. Returns 0 where none was opened. */
 static int amend(struct loop *l)
 {
-	if (!the.dormant || exiting() || l->amended >= (the.kept && !daemon_gone() ? MAX_AMENDED : 1) ||
+	if (!the.dormant || exiting() || gates_lost() || l->amended >= (the.kept && !daemon_gone() ? MAX_AMENDED : 1) ||
 	    (!the.kept && (graphs_several() || daemon_gone())))
 		return 0;
 	if (!the.kept && !left_alone())

@@ -56,6 +56,7 @@ const (
 	ringGated        = 572
 	ringInside       = 576
 	ringSeen         = 832
+	ringGatesLost    = 1088
 )
 
 // Of struct agent_out, and how many there are.

@@ -54,7 +54,7 @@ func TestABI(t *testing.T) {
 			"lost": ringLost, "turns": ringTurns, "graph_threads": ringGraphThreads, "graph_thread": ringGraphThread,
 			"holder": ringHolder, "gate": ringGate, "armed": ringArmed, "ask": ringAsk, "asked": ringAsked,
 			"inside_count": ringInsideCount, "hold_ns": ringHoldNS, "hold_longest": ringHoldLongest, "holds": ringHolds,
-			"gated": ringGated, "inside": ringInside, "seen": ringSeen,
+			"gated": ringGated, "inside": ringInside, "seen": ringSeen, "gates_lost": ringGatesLost,
 		},
 		"slot": {
 			"ts": slotTS, "dur": slotDur, "seq": slotSeq, "tid": slotTID, "func": slotFunc, "kind": slotKind,

@@ -236,16 +236,12 @@ func (s *Source) widened(q *session, c *quiesce.Gate, wanted quiesce.Extent) boo
 			_, bad := c.Settle()
 			err = errors.Join(err, bad)
 		}
+		if err != nil && q.process.Alive() {
+			s.gateFailed(q.process.PID, "calls cannot be held: the window is not ended by a finalize", err)
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		q.arming.width = q.arming.width.settled(has >= wanted)
-		if err != nil && q.process.Alive() {
-			s.opts.Log.Warn(
-				"calls cannot be held: the window is not ended by a finalize",
-				zap.Uint32("pid", q.process.PID),
-				zap.Error(err),
-			)
-		}
 		if q.ring != nil && !q.over && q.gates[quiesce.Calls].gate == c {
 			s.serve(q, clock.Monotonic())
 		}
@@ -263,11 +259,7 @@ func (s *Source) narrow(q *session) {
 	c.Want(quiesce.Nowhere)
 	s.gates.Go(func() {
 		if _, err := c.Settle(); err != nil {
-			s.opts.Log.Warn(
-				"a gate was not taken away as it should be",
-				zap.Uint32("pid", q.process.PID),
-				zap.Error(err),
-			)
+			s.gateFailed(q.process.PID, "a gate was not taken away as it should be", err)
 		}
 	})
 }

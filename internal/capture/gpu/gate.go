@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 )
 
 // post is the place of one gate of a session.
@@ -29,7 +31,7 @@ func (s *Source) quiesceThreads(q *session) {
 }
 
 func (s *Source) putUp(q *session, kind quiesce.Kind) {
-	if s.opts.Gate == nil || q.gates[kind].asked || s.shut {
+	if s.opts.Gate == nil || q.gates[kind].asked || s.shut || s.lost {
 		return
 	}
 	q.gates[kind].asked = true
@@ -41,7 +43,7 @@ func (s *Source) openGate(q *session, kind quiesce.Kind, r *ring) {
 	g, err := s.opts.Gate(q.process, kind)
 	s.mu.Lock()
 	q.gates[kind].done, q.gates[kind].err = true, err
-	kept := err == nil && q.ring == r && !s.shut
+	kept := err == nil && q.ring == r && !s.shut && !s.lost
 	if kept {
 		q.gates[kind].gate = g
 	}
@@ -49,7 +51,7 @@ func (s *Source) openGate(q *session, kind quiesce.Kind, r *ring) {
 	switch {
 	case err != nil && !q.process.Alive():
 	case err != nil:
-		s.opts.Log.Warn(withoutGate(kind), zap.Uint32("pid", q.process.PID), zap.Error(err))
+		s.gateFailed(q.process.PID, withoutGate(kind), err)
 	case !kept:
 		s.closeGate(q.process.PID, kind, g)
 	}
@@ -128,6 +130,62 @@ func (r *ring) ungated() {
 	r.store32(ringGated, 0)
 }
 
+// awaitLoss tells all agents when their gates have gone for good.
+func (s *Source) awaitLoss(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-s.opts.Gone:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = true
+	for _, q := range s.withRings() {
+		s.loseGates(q)
+	}
+}
+
+// loseGates tells q's agent that nothing holds threads any more: it leaves CUPTI where it is. The caller holds the
+// lock.
+func (s *Source) loseGates(q *session) {
+	q.ring.ungated()
+	q.ring.store32(ringGatesLost, 1)
+	q.ring.wake()
+	s.dropGates(q)
+}
+
+// withoutGates says why no window opens in q's process once gates are lost, and what the open one has left there; ""
+// before that. The caller holds the lock.
+func (s *Source) withoutGates(q *session) string {
+	const stays = "the last window was ended as kept: CUPTI stays in the process, idle, until the process exits or a " +
+		"window of a restarted daemon takes it out"
+	if !s.lost {
+		return ""
+	}
+	why := "no window opens: the process that holds the probes has gone, and nothing would hold threads while CUPTI " +
+		"is taken out; restart the daemon"
+	if q.agent.state != stateKept {
+		return why
+	}
+	if !q.keptLost {
+		q.keptLost = true
+		s.opts.Log.Warn(stays, zap.Uint32("pid", q.process.PID))
+	}
+	return why + "; " + stays
+}
+
+// gateFailed logs what could not be done with a gate, but not that all have gone: that is said once.
+func (s *Source) gateFailed(pid uint32, what string, err error) {
+	if errors.Is(err, uprobe.ErrLinkHolderGone) {
+		select {
+		case <-s.opts.Gone:
+			return
+		case <-time.After(time.Second): // its socket closes a moment before it has ended
+		}
+	}
+	s.opts.Log.Warn(what, zap.Uint32("pid", pid), zap.Error(err))
+}
+
 // longestUse is for how long an agent holds threads at a gate (HANGS in agent/src/gate.c).
 const longestUse = 10 * time.Second
 
@@ -156,7 +214,7 @@ func (s *Source) shutGates() {
 func (s *Source) closeGate(pid uint32, kind quiesce.Kind, g *quiesce.Gate) {
 	c, err := g.State()
 	if err = errors.Join(err, g.Close()); err != nil {
-		s.opts.Log.Warn("a gate was not taken away as it should be", zap.Uint32("pid", pid), zap.Error(err))
+		s.gateFailed(pid, "a gate was not taken away as it should be", err)
 	}
 	if c.Signals > 0 {
 		s.opts.Log.Info(

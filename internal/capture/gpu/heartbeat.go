@@ -88,7 +88,7 @@ func (s *Source) look(q *session, now uint64) {
 		return
 	}
 	refusal := s.refusal(q)
-	why := or(s.whyUnobservable(q.process), or(ungated(q), s.stranded(q, now)))
+	why := or(s.withoutGates(q), or(s.whyUnobservable(q.process), or(ungated(q), s.stranded(q, now))))
 	switch {
 	case why != "":
 		s.step(q, isHindered, why)

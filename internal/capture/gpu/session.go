@@ -71,6 +71,7 @@ type session struct {
 	entering   bool   // an agent is being injected, or would be
 	shutdownBy uint64 // ns: until when its agent is awaited, which was told to leave a process that lives on; 0: it was not
 	over       bool   // its program has ended: nobody writes its ring any more
+	keptLost   bool   // the log says that CUPTI stays in its process, because the gates were lost
 	outside    bool   // CUPTI has not let the agent in, or out, for long: it sees no launches
 }
 
@@ -225,6 +226,7 @@ func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 	}
 	if s.opts.Build == [20]byte{} || r.build() == s.opts.Build {
 		r.ungated()
+		r.store32(ringGatesLost, 0)
 		return r, nil
 	}
 	r.command(modeQuit, s.opts.times())
@@ -288,6 +290,9 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 		) // an agent that CUDA has loaded begins with windows, and from the next line on it hears of us
 	}
 	s.life.hold(r)
+	if s.lost {
+		s.loseGates(q)
+	}
 	switch {
 	case s.sessions[q.process.ID()] != q: // it was retired meanwhile
 		s.startShutdown(q)

@@ -51,6 +51,7 @@ type Source struct {
 	closing    bool           // nothing new is begun
 	closed     bool           // agents have ended, or were given up: rings are read to their end
 	shut       bool           // no gate is opened or closed but by Close
+	lost       bool           // Options.Gone is closed, and agents know it
 }
 
 // New makes a source; it touches no process before the first Follow. Its error is a
@@ -74,6 +75,7 @@ func New(opts Options) (*Source, error) {
 	ctx, quiet := context.WithCancel(context.Background())
 	s.quiet = quiet
 	go s.sendHeartbeats(ctx)
+	go s.awaitLoss(ctx)
 	return s, nil
 }
 
