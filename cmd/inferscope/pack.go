@@ -22,6 +22,10 @@ func packCommand(g *global) *cobra.Command {
 		Short: "Pack a recording into one file",
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if info, err := os.Stat(args[0]); err == nil && !info.IsDir() {
+				return clierror.New(clierror.Usage, "name a folder NAME.isc; unpack makes one of a NAME.isc.zip",
+					fmt.Errorf("%s is a file already", format.Clean(args[0])))
+			}
 			if output == "" {
 				output = strings.TrimSuffix(filepath.Clean(args[0]), archive.Extension) + archive.Packed
 			}

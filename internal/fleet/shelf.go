@@ -235,7 +235,7 @@ func (s *shelf) writing(name string) bool {
 }
 
 // errFull means that a stretch was not written, so that the disk does not run full.
-var errFull = errors.New("there is no room on the disk for another recording, and none that may be deleted")
+var errFull = errors.New("no room for recordings, and no old one is left to delete")
 
 // room makes room for a stretch before it is written: the oldest recordings go, until quota and file system allow for
 // it.
@@ -250,10 +250,15 @@ func (s *shelf) room() error {
 			return nil
 		}
 		if !s.deleteOldest() {
-			return errFull
+			return fmt.Errorf(
+				"%w: 10 s need up to %d MB; %d MB of the disk are free, %d MB of them stay so (--record-free-mb); "+
+					"recordings take %d of %d MB (--record-quota-mb)",
+				errFull, inMB(intervalBytes), inMB(free), inMB(s.reserve), inMB(bytes), inMB(s.quota))
 		}
 	}
 }
+
+func inMB(bytes int64) int64 { return bytes / 1e6 }
 
 // intervalBytes is what a stretch takes on the disk at most, about: 10 s of 150,000 events/s are 20 MB.
 const intervalBytes = 32 << 20

@@ -2,9 +2,11 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,8 +112,13 @@ func TestReserve(t *testing.T) {
 	must.NoError(t, unix.Statfs(s.dir, &st))
 	s.reserve = int64(st.Bavail)*st.Bsize + 1<<40
 	put(t, s.dir, "1.isc", 1, 0)
-	if err := s.room(); !errors.Is(err, errFull) || len(names(t, s.dir)) != 0 {
+	err := s.room()
+	if !errors.Is(err, errFull) || len(names(t, s.dir)) != 0 {
 		t.Errorf("%v, left %v", err, names(t, s.dir))
+	}
+	says := fmt.Sprintf("%d MB of them stay so (--record-free-mb)", s.reserve/1e6)
+	if !strings.Contains(err.Error(), says) {
+		t.Errorf("%v lacks %q", err, says)
 	}
 }
 
@@ -244,5 +251,21 @@ func TestClip(t *testing.T) {
 		len(next.Meta.GPU.Windows) != 2 ||
 		next.Meta.GPU.Windows[0].From != 150 {
 		t.Errorf("the second part is %+v with %d events", next.Meta, len(next.Events))
+	}
+}
+
+// The program is part of the names that the daemon chooses, and of no others.
+func TestRowOf(t *testing.T) {
+	for name, want := range map[string]string{
+		"20261129T013012.112Z-28011-python3":               "python3",
+		"20261129T013012.112Z-28011-my-app":                "my-app",
+		"20261129T013012.112Z-28011-my-app-flight-manual":  "my-app",
+		"20261129T013012.112Z-28011-a-flight-b-flight-oom": "a-flight-b",
+		"before-the-change":                                "",
+		"inferscope-28011":                                 "",
+	} {
+		if got := RowOf(name, "", &archive.Manifest{Target: 28011}).Comm; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
 	}
 }

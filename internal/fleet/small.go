@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
@@ -36,8 +37,12 @@ func RowOf(base, node string, m *archive.Manifest) Row {
 		Offset: m.WallFrom - int64(m.From), Events: int64(m.Events()), Triggered: isTriggered(base),
 		Kernel: m.Host.Kernel, CPUs: int64(m.Host.CPUs), Version: m.Recorder,
 	}
-	if parts := strings.SplitN(base, "-", 3); len(parts) == 3 {
+	// Only recordings of a daemon are called TIME-PID-COMM or TIME-PID-COMM-flight-WHY.
+	if parts := strings.SplitN(base, "-", 3); len(parts) == 3 && parts[1] == strconv.FormatUint(uint64(m.Target), 10) {
 		r.Comm = parts[2]
+		if at := strings.LastIndex(r.Comm, triggeredMark); at >= 0 {
+			r.Comm = r.Comm[:at]
+		}
 	}
 	for _, l := range m.Losses {
 		r.Lost += int64(l.Count)

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/archive"
+	"github.com/inferscope/inferscope/internal/recording/memlimit"
 )
 
 // Bounds of what one query is about.
@@ -39,6 +40,7 @@ type layout struct {
 	folders []string // of recordings that are linked to, resolved
 	rows    []fleet.Row
 	without map[string]int // recordings that lack a table that is asked for
+	damaged []string       // recordings that are left out, and why
 	count   int            // of files
 }
 
@@ -151,6 +153,15 @@ func (l *layout) finish() error {
 	return os.WriteFile(l.recordings, t.Data, 0o600)
 }
 
+// damagedError is about one recording that cannot be read.
+type damagedError struct{ cause error }
+
+// Error returns the message of the cause.
+func (e *damagedError) Error() string { return e.cause.Error() }
+
+// Unwrap returns the cause.
+func (e *damagedError) Unwrap() error { return e.cause }
+
 // Local are the recordings at a place on the disk.
 type Local struct {
 	Path      string
@@ -173,6 +184,11 @@ func (s Local) add(ctx context.Context, l *layout, words map[string]bool) error 
 		if err := s.one(ctx, l, place, tables, small); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
+			}
+			var damaged *damagedError
+			if errors.As(err, &damaged) && len(places) > 1 {
+				l.damaged = append(l.damaged, fmt.Sprintf("%s: %v", filepath.Base(place), damaged.cause))
+				continue
 			}
 			return clierror.New(clierror.General, "inferscope info --verify tells what is wrong with it",
 				fmt.Errorf("%s: %w", format.Clean(place), err))
@@ -226,9 +242,16 @@ func (s Local) one(ctx context.Context, l *layout, place string, tables, small [
 		return nil // its writer is about to begin
 	}
 	if err != nil {
-		return err
+		return &damagedError{err}
+	}
+	if bad := slices.Concat(in.Missing, in.Damaged); len(bad) > 0 {
+		return &damagedError{fmt.Errorf("missing or damaged: %s", format.Clean(bad[0]))}
 	}
 	row := fleet.RowOf(name, "", in.Manifest)
+	made, err := s.small(ctx, place, row, small)
+	if err != nil {
+		return err
+	}
 	folder, err := l.next(row)
 	if err != nil {
 		return err
@@ -237,7 +260,8 @@ func (s Local) one(ctx context.Context, l *layout, place string, tables, small [
 	if strings.HasSuffix(place, ".zip") {
 		if len(tables) > 0 {
 			if err := archive.Unpack(place, within); err != nil {
-				return err
+				l.rows = l.rows[:len(l.rows)-1]
+				return errors.Join(&damagedError{err}, os.RemoveAll(folder))
 			}
 		}
 	} else if err := l.link(place, within); err != nil {
@@ -248,19 +272,23 @@ func (s Local) one(ctx context.Context, l *layout, place string, tables, small [
 			return err
 		}
 	}
-	if len(small) == 0 {
-		return nil
+	return l.small(folder, made)
+}
+
+// small makes small tables of a recording, those that are asked for.
+func (s Local) small(ctx context.Context, place string, row fleet.Row, names []string) ([]fleet.SmallTable, error) {
+	if len(names) == 0 {
+		return nil, nil
 	}
 	rec, err := archive.ReadContext(ctx, place, archive.LimitsFor(s.MaxMemory))
-	if err != nil {
-		return err
+	switch {
+	case errors.Is(err, memlimit.ErrExceeded):
+		return nil, err
+	case err != nil:
+		return nil, &damagedError{err}
 	}
 	made, err := Tables(rec, row)
-	if err != nil {
-		return err
-	}
-	return l.small(folder,
-		slices.DeleteFunc(made, func(t fleet.SmallTable) bool { return !slices.Contains(small, t.Name) }))
+	return slices.DeleteFunc(made, func(t fleet.SmallTable) bool { return !slices.Contains(names, t.Name) }), err
 }
 
 // Remote are the recordings in an object store.

@@ -78,6 +78,11 @@ func Run(ctx context.Context, q Query, out io.Writer) error {
 			))
 		}
 	}
+	for _, d := range l.damaged {
+		if q.Warn != nil {
+			q.Warn("left out: " + d)
+		}
+	}
 	begin := filepath.Join(dir, "begin.sql")
 	if err := os.WriteFile(begin, []byte(l.prelude(q.MaxMemory)), 0o600); err != nil {
 		return err

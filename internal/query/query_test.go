@@ -338,3 +338,44 @@ func FuzzScan(f *testing.F) {
 		}
 	})
 }
+
+// Of many recordings, one that is damaged is left out with a warning, whatever is asked; of one it is an error.
+func TestDamagedRecordings(t *testing.T) {
+	duckdb(t)
+	dir, _ := scene(t)
+	kernels := filepath.Join(dir, "one"+archive.Extension, "kernels", "000001.parquet")
+	whole, err := os.ReadFile(kernels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := bytes.Clone(whole)
+	changed[len(changed)/2] ^= 1
+	run := func(sql, place string) (answer, warned string, err error) {
+		var out, warnings bytes.Buffer
+		q := Query{
+			SQL: sql, From: Local{Path: place, MaxMemory: testMemory}, MaxMemory: testMemory,
+			Warn: func(text string) { fmt.Fprintln(&warnings, text) },
+		}
+		err = Run(t.Context(), q, &out)
+		return out.String(), warnings.String(), err
+	}
+	for name, test := range map[string]struct {
+		data []byte
+		sql  string
+	}{
+		"cut off": {whole[:len(whole)/2], "SELECT count(DISTINCT recording) AS n FROM kernels"},
+		"changed": {changed, "SELECT count(DISTINCT recording) AS n FROM findings"},
+	} {
+		if err := os.WriteFile(kernels, test.data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		answer, warned, err := run(test.sql, dir)
+		if err != nil || answer != "n\n2\n" || !strings.HasPrefix(warned, "left out: one.isc: ") ||
+			strings.Count(warned, "\n") != 1 {
+			t.Errorf("%s: %q, warned %q: %v", name, answer, warned, err)
+		}
+		if _, _, err := run(test.sql, filepath.Join(dir, "one"+archive.Extension)); err == nil {
+			t.Errorf("%s: one recording, and no error", name)
+		}
+	}
+}

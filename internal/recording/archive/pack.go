@@ -3,6 +3,8 @@ package archive
 import (
 	"archive/zip"
 	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +16,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/outfile"
 )
 
-// Pack writes the recording in folder dir into one zip file: everything that the manifest lists, and every other
-// file of tables that this program does not know. What a writer left unfinished is left out. The file
+// Pack writes the recording in folder dir into one zip file: everything that the manifest lists, which it verifies, and
+// every other file of tables that this program does not know. What a writer left unfinished is left out. The file
 // appears whole or not at all; force lets it replace another.
 func Pack(dir, place string, force bool) error {
 	s, err := openFolder(dir)
@@ -23,11 +25,17 @@ func Pack(dir, place string, force bool) error {
 		return err
 	}
 	defer s.Close()
-	names, err := contents(s)
+	m, err := readManifest(s)
 	if err != nil {
 		return fmt.Errorf("pack %s: %w", dir, err)
 	}
-	return writeWhole(place, force, func(out io.Writer) error { return zipAll(s, out, folderName(dir), names) })
+	names, err := contents(s, m)
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", dir, err)
+	}
+	return writeWhole(place, force, func(out io.Writer) error {
+		return zipAll(s, out, folderName(dir), names, m.sums())
+	})
 }
 
 // folderName is the name of the folder inside of a packed recording.
@@ -40,18 +48,17 @@ func folderName(dir string) string {
 }
 
 // contents returns the names of the files to pack, the manifest first: a reader of the zip finds it at once.
-func contents(s store) ([]string, error) {
-	m, err := readManifest(s)
-	if err != nil {
-		return nil, err
-	}
+func contents(s store, m *Manifest) ([]string, error) {
 	known, listed := knownTables(), m.files()
 	entries, err := s.list()
 	if err != nil {
 		return nil, err
 	}
-	out := []string{manifestName}
+	out, found := []string{manifestName}, 0
 	for _, e := range entries {
+		if listed[e.name] {
+			found++
+		}
 		table, _, below := strings.Cut(e.name, "/")
 		if e.name == manifestName || strings.HasSuffix(e.name, tempSuffix) || below && known[table] && !listed[e.name] {
 			continue
@@ -60,6 +67,9 @@ func contents(s store) ([]string, error) {
 			return nil, fmt.Errorf("the name of its file %q cannot be packed", e.name)
 		}
 		out = append(out, e.name)
+	}
+	if missing := len(listed) - found; missing > 0 {
+		return nil, fmt.Errorf("%d of the %d files that %s lists are missing", missing, len(listed), manifestName)
 	}
 	return out, nil
 }
@@ -87,10 +97,10 @@ func (m *Manifest) files() map[string]bool {
 	return listed
 }
 
-func zipAll(s store, out io.Writer, folder string, names []string) error {
+func zipAll(s store, out io.Writer, folder string, names []string, sums map[string]string) error {
 	z := zip.NewWriter(out)
 	for _, name := range names {
-		if err := zipOne(z, s, folder, name); err != nil {
+		if err := zipOne(z, s, folder, name, sums[name]); err != nil {
 			return err
 		}
 	}
@@ -100,7 +110,8 @@ func zipAll(s store, out io.Writer, folder string, names []string) error {
 	return nil
 }
 
-func zipOne(z *zip.Writer, s store, folder, name string) error {
+// zipOne packs a file; want is its SHA-256, or "" where the manifest has none.
+func zipOne(z *zip.Writer, s store, folder, name, want string) error {
 	in, size, err := s.open(name)
 	if err != nil {
 		return err
@@ -117,12 +128,16 @@ func zipOne(z *zip.Writer, s store, folder, name string) error {
 		Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
 	header.SetMode(0o644)
+	sum := sha256.New()
 	out, err := z.CreateHeader(header)
 	if err == nil {
-		_, err = io.CopyN(out, in, size)
+		_, err = io.CopyN(io.MultiWriter(out, sum), in, size)
 	}
 	if err != nil {
 		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); want != "" && got != want {
+		return changedError(name, got, want)
 	}
 	return nil
 }
@@ -218,7 +233,7 @@ func unpackOne(s store, to *outfile.Folder, name string, sums map[string]string)
 	}
 	if want, listed := sums[name]; listed && want != p.SHA256 {
 		p.discard()
-		return fmt.Errorf("%s has SHA-256 %s instead of %.64s: it was changed or damaged", name, p.SHA256, want)
+		return changedError(name, p.SHA256, want)
 	}
 	return p.place()
 }

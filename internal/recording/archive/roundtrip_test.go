@@ -2,6 +2,7 @@ package archive_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -256,5 +257,37 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 			t.Fatalf("seed %d: %+v, %v", seed, in, err)
 		}
 		_ = os.RemoveAll(dir)
+	}
+}
+
+// A damaged recording is not packed: the file would hide it until somebody reads it elsewhere.
+func TestPackVerifies(t *testing.T) {
+	for name, harm := range map[string]func(file string, data []byte) error{
+		"cut off": func(file string, data []byte) error { return os.WriteFile(file, data[:len(data)/2], 0o600) },
+		"missing": func(file string, _ []byte) error { return os.Remove(file) },
+		"changed": func(file string, data []byte) error {
+			data[len(data)/2] ^= 1
+			return os.WriteFile(file, data, 0o600)
+		},
+	} {
+		dir := small(t)
+		files, err := filepath.Glob(filepath.Join(dir, "samples", "*"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		data, err := os.ReadFile(files[0])
+		if err == nil {
+			err = harm(files[0], data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		place := filepath.Join(t.TempDir(), "a.isc.zip")
+		if err := archive.Pack(dir, place, false); err == nil {
+			t.Errorf("%s: it was packed", name)
+		}
+		if _, err := os.Stat(place); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a file was left: %v", name, err)
+		}
 	}
 }

@@ -83,9 +83,14 @@ func readFile(s store, f *parquetFile) ([]byte, error) {
 		return nil, fmt.Errorf("%s has %d bytes instead of %d: it was changed", f.Name, len(data), f.Bytes)
 	}
 	if got := sumOf(data); got != f.SHA256 {
-		return nil, fmt.Errorf("%s has SHA-256 %s instead of %.64s: it was changed or damaged", f.Name, got, f.SHA256)
+		return nil, changedError(f.Name, got, f.SHA256)
 	}
 	return data, nil
+}
+
+// changedError says that a file has another SHA-256 than its manifest says.
+func changedError(name, got, want string) error {
+	return fmt.Errorf("%s has SHA-256 %.16s... instead of %.16s...: it was changed or damaged", name, got, want)
 }
 
 func sumOf(data []byte) string {
@@ -93,10 +98,21 @@ func sumOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// noManifestError says that a folder or zip file is no recording.
+type noManifestError struct{ cause error }
+
+// Error leaves out the cause: it says no more.
+func (*noManifestError) Error() string {
+	return "it has no " + manifestName + ", so it is not a recording of InferScope"
+}
+
+// Unwrap returns the cause.
+func (e *noManifestError) Unwrap() error { return e.cause }
+
 func readManifest(s store) (*Manifest, error) {
 	text, err := readAll(s, manifestName, maxManifest)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("it has no %s, so it is not a recording of InferScope: %w", manifestName, err)
+		return nil, &noManifestError{err}
 	}
 	if err != nil {
 		return nil, err
