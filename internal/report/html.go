@@ -103,7 +103,8 @@ func htmlFinding(m *Model, i int) html.Finding {
 	out := html.Finding{
 		Title: format.CleanText(f.Title), Cause: format.Clean(f.Cause), Cost: verb(f) + costText(m, f), Share: f.Share,
 		Confidence: f.Confidence, Sure: confidence(f.Confidence), Facts: htmlFacts(findingFacts(m, f)),
-		Gain: gainText(f, "", ""), Changes: []html.Change{}, PID: f.PID, TID: f.TID,
+		Gain: gainText(f, "", ""), Open: f.Gain != nil && isOpen(f.Gain), Changes: []html.Change{},
+		PID: f.PID, TID: f.TID,
 	}
 	for j := range f.Evidence {
 		e := &f.Evidence[j]

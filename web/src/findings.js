@@ -33,7 +33,7 @@ function card(f, i, theme, show) {
     { id: `finding-${i + 1}` },
     h('header', null, h('span.rank', null, String(i + 1)), h('h3', null, f.title)),
     h('div.meter', { role: 'img', 'aria-label': `${percent(f.share)} of the time` }, meter),
-    h('p.cost', null, h('strong', null, upper(f.cost)), ', ', f.sure, f.gain ? h('span.gain', null, f.gain) : null),
+    h('p.cost', null, h('strong', null, upper(f.cost)), ', ', f.sure, f.gain ? h(`span.gain${f.open ? '.open' : ''}`, null, f.gain) : null),
     change ? h('p.change', null, h('span.where', null, change.where), change.text) : null,
     h(
       'div.actions',

@@ -32,9 +32,15 @@ export function summary(doc, theme) {
 
 function breakdown(doc, theme) {
   if (!doc.view.length) return null;
-  const rows = [bar(doc.went, doc.view, doc, theme), bar('In detail', doc.parts, doc, theme)];
+  const rows = [bar('By cause', doc.parts, doc, theme)];
   if (doc.devices.length > 1) doc.devices.forEach((d, i) => rows.push(bar(`GPU ${i}: ${d.name}`, d.parts, doc, theme)));
-  return h('div.breakdown', null, rows);
+  const title = doc.devices.length > 1 ? 'The same time by cause, and of each GPU' : 'The same time by cause';
+  return h(
+    'div.breakdown',
+    null,
+    bar(doc.went, doc.view, doc, theme),
+    h('details', null, h('summary', null, title), rows),
+  );
 }
 
 /** A bar of shares with its legend, which has the numbers. */

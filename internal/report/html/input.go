@@ -66,6 +66,7 @@ type Finding struct {
 	Confidence float64    `json:"confidence"`
 	Sure       string     `json:"sure"` // Confidence in a word
 	Gain       string     `json:"gain,omitempty"`
+	Open       bool       `json:"open,omitempty"` // Gain says why nothing is predicted
 	Facts      []Fact     `json:"facts"`
 	Evidence   []Evidence `json:"evidence"`
 	Changes    []Change   `json:"changes"`
