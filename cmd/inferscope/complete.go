@@ -17,6 +17,12 @@ import (
 // completionTime bounds how long a shell waits for completions.
 const completionTime = time.Second
 
+// complete completes the value of a flag of a command by one of these words.
+func complete(cmd *cobra.Command, flag string, words ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, // which was registered just now
+		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // completePID completes --pid of a command.
 func (g *global) completePID(cmd *cobra.Command) {
 	pids := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -63,6 +63,17 @@ func TestTargetsAreCompleted(t *testing.T) {
 			t.Errorf("%v completes as %v, want %v", c.args, got, c.want)
 		}
 	}
+	for _, c := range [][]string{
+		{"whatif", "--without", "host-sync"},
+		{"report", "--gpu", "continuous"},
+		{"run", "--gpu", "off"},
+		{"export", "--to", "pprof"},
+	} {
+		r := at(t, socket, "__complete", c[0], c[1], "")
+		if !slices.Contains(strings.Split(r.stdout, "\n"), c[2]) {
+			t.Errorf("%s %s does not complete %s:\n%s", c[0], c[1], c[2], r.stdout)
+		}
+	}
 	if r := at(t, socket, "__complete", "report", ""); !strings.Contains(r.stdout, "1234\twatching: python infer.py") {
 		t.Errorf("a pid says nothing about its process:\n%s", r.stdout)
 	}

@@ -45,8 +45,7 @@ func exportCommand(g *global) *cobra.Command {
 	g.completePID(cmd)
 	flags.DurationVar(&f.last, "last", 0, "with --pid: only this much of the past, e.g. 30s")
 	flags.DurationVar(&f.window, "for", 0, "with --pid: record from now on for this long, e.g. 10s")
-	_ = cmd.RegisterFlagCompletionFunc("to",
-		cobra.FixedCompletions(exportFormats(), cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "to", exportFormats()...)
 	return cmd
 }
 

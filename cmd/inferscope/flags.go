@@ -5,6 +5,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/inferscope/inferscope/internal/analysis/requests"
+	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
@@ -23,6 +24,7 @@ func (g *global) stretchFlags(cmd *cobra.Command, f *reportFlags, to string) {
 	cuptiFlag(flags, &f.cupti)
 	flags.StringVar(&f.gpu, "gpu", "",
 		"continuous: with --for, record GPU activity all of that time; costs the program up to 40% meanwhile")
+	complete(cmd, "gpu", api.GPUContinuous)
 }
 
 // cuptiFlag adds --cupti, for a daemon that is started for this command.
@@ -53,7 +55,7 @@ func (f *reportFlags) renderFlags(cmd *cobra.Command) {
 	flags.StringVar(&f.slo, "slo", "",
 		"latency goals of requests, e.g. ttft=200ms,tpot=30ms,latency=5s; the report says how many did")
 	jsonFlag(cmd, &f.asJSON)
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "format", formats()...)
 }
 
 // typed returns the settings that flags give, by key.

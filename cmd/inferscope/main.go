@@ -23,7 +23,11 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == gateArgument {
 		os.Exit(gate(os.Args[2:], os.Environ()))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		stops = append(stops, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), stops...)
 	// The first signal asks to stop; from then on the second one kills.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, process{

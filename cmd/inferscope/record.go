@@ -49,6 +49,7 @@ func recordCommand(g *global) *cobra.Command {
 	cuptiFlag(flags, &f.cupti)
 	flags.StringVar(&f.gpu, "gpu", "",
 		"continuous: record GPU activity all of that time; costs the program up to 40% meanwhile")
+	complete(cmd, "gpu", api.GPUContinuous)
 	return cmd
 }
 

@@ -164,7 +164,11 @@ func (g *global) write(ctx context.Context, out *output, form string, m *report.
 		)
 	}
 	if out.path != "" {
-		fmt.Fprintf(g.stderr, "inferscope: wrote %s\n", format.Clean(out.path))
+		as := ""
+		if byExtension(out.path) != form {
+			as = " as " + form
+		}
+		fmt.Fprintf(g.stderr, "inferscope: wrote %s%s\n", format.Clean(out.path), as)
 	}
 	return nil
 }

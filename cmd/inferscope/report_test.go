@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
@@ -49,6 +53,8 @@ func TestReportWindow(t *testing.T) {
 	if d.last != 90*time.Second || d.window {
 		t.Errorf("the daemon was asked for the last %s", d.last)
 	}
+	want(t, at(t, socket, "report", "--for", "5"), clierror.Usage, `--for: "5" is not a duration, such as`)
+	want(t, at(t, socket, "report", "--pid", "x"), clierror.Usage, `--pid: "x" is not a whole number`)
 	want(t, at(t, socket, "report", "--for", "20ms"), clierror.OK)
 	if !d.window {
 		t.Error("--for did not ask for a window from now on")
@@ -125,6 +131,7 @@ func TestFormatOfFiles(t *testing.T) {
 		{"report.TXT", "", "", formatText},
 		{"report.html", "json", "", formatHTML},
 		{"report", "", "", formatMarkdown},
+		{"report.pdf", "", "", formatMarkdown},
 		{"report2", "json", "", formatJSON},
 		{"report.json", "", "--format text", formatText}, // over what the former left there
 	}
@@ -132,7 +139,11 @@ func TestFormatOfFiles(t *testing.T) {
 		path := filepath.Join(dir, tt.name)
 		env := []string{"INFERSCOPE_SOCKET=" + socket, "INFERSCOPE_REPORT_FORMAT=" + tt.env}
 		r := inferscope(t.Context(), env, append([]string{"report", "-o", path}, strings.Fields(tt.args)...)...)
-		want(t, r, clierror.OK, "wrote "+path)
+		says := "wrote " + path + "\n"
+		if byExtension(path) != tt.want { // the name does not say what it is
+			says = "wrote " + path + " as " + tt.want + "\n"
+		}
+		want(t, r, clierror.OK, says)
 		if r.stdout != "" {
 			t.Errorf("%+v: it wrote to standard output too", tt)
 		}
@@ -141,7 +152,7 @@ func TestFormatOfFiles(t *testing.T) {
 			t.Errorf("%+v: got %s, %v", tt, kind(string(got)), err)
 		}
 	}
-	onlyThese(t, dir, "report", "report.TXT", "report.html", "report.json", "report.md", "report2")
+	onlyThese(t, dir, "report", "report.TXT", "report.html", "report.json", "report.md", "report.pdf", "report2")
 }
 
 // onlyThese holds that nothing else was left in dir.
@@ -256,4 +267,41 @@ func TestClockMargin(t *testing.T) {
 	}
 	want(t, inferscope(t.Context(), nil, "report", "--sync-error-margin-us", "much"), clierror.Usage,
 		"--sync-error-margin-us", "not a whole number")
+}
+
+// TestHangup: a terminal that is closed ends a command as Ctrl-C does, and does not where nohup says so.
+func TestHangup(t *testing.T) {
+	for _, nohup := range []bool{false, true} {
+		d := newFakeDaemon()
+		d.began, d.stuck = make(chan struct{}), true
+		cmd, stderr := client(t, "report", "--last", "10s")
+		if nohup {
+			cmd.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+			cmd.Path = "/bin/sh"
+		}
+		cmd.Env = append(cmd.Env, "INFERSCOPE_SOCKET="+serve(t, d))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		<-d.began
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ignored := regexp.MustCompile(`SigIgn:\t[0-9a-f]*[13579bdf]\n`).Match(status); ignored != nohup {
+			t.Errorf("SIGHUP is ignored: %t, want %t", ignored, nohup)
+		}
+		if nohup {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			continue
+		}
+		if err := cmd.Process.Signal(unix.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		err = cmd.Wait()
+		if cmd.ProcessState.ExitCode() != int(clierror.General) || !strings.Contains(stderr.String(), "interrupted") {
+			t.Errorf("it ended with %v and said %s", err, stderr)
+		}
+	}
 }

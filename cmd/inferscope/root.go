@@ -78,7 +78,7 @@ func rootCommand(g *global) *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&g.socket, "socket", socket, "unix socket of the daemon, also "+api.SocketEnv)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return clierror.New(clierror.Usage, "see "+cmd.CommandPath()+" --help", err)
+		return clierror.OfFlag(cmd.CommandPath()+" --help", err)
 	})
 	cmd.AddCommand(runCommand(g), configCommand(g), reportCommand(g), serveCommand(g), recordCommand(g),
 		analyzeCommand(g), packCommand(g), unpackCommand(g), lsCommand(g), infoCommand(g), exportCommand(g),

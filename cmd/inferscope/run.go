@@ -81,6 +81,7 @@ func runCommand(g *global) *cobra.Command {
 	flags.StringVar(&f.user, "user", "", "with sudo: the user whom the program runs as, instead of root")
 	flags.StringVar(&f.gpu, "gpu", "",
 		"when GPU activity is recorded, where run starts the daemon: windows, continuous or off")
+	complete(cmd, "gpu", "windows", "continuous", "off")
 	cuptiFlag(flags, &f.cupti)
 	flags.BoolVar(
 		&f.noInject,

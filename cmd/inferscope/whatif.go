@@ -67,6 +67,10 @@ func whatifCommand(g *global) *cobra.Command {
 	flags.IntVar(&f.workers, "workers", 0,
 		"with --without worker: how many times as many workers there are; 0: as many as it takes")
 	jsonFlag(cmd, &f.asJSON)
+	for _, flag := range []string{"without", "faster", "overlap"} {
+		complete(cmd, flag, causeKeys()...)
+	}
+	complete(cmd, "merge", "sync-copy", "launch-overhead", "h2d", "d2h")
 	return cmd
 }
 

@@ -40,7 +40,11 @@ func main() {
 		runtime.GOMAXPROCS(1)
 	}
 	raisePriority()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		stops = append(stops, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), stops...)
 	// The first signal asks to stop; from then on the second one kills, which does no harm either.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, process{
@@ -151,7 +155,7 @@ func command(p process) *cobra.Command {
 	}
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return clierror.New(clierror.Usage, "see inferscoped --help", err)
+		return clierror.OfFlag("inferscoped --help", err)
 	})
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	f.register(cmd.Flags(), p.environ)

@@ -53,7 +53,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--allow", "python"}, `"python" is not KEY=PATTERN`},
 		{[]string{"--discover", "--exit-with-target"}, "does not go with --discover"},
 		{many, "at most 64, not 65"},
-		{[]string{"--pid", "abc"}, `invalid argument "abc"`},
+		{[]string{"--pid", "abc"}, `--pid: "abc" is not a whole number`},
 		{[]string{"--pid", "0"}, "0 is not a process id"},
 		{[]string{"--pid", "-5"}, "-5 is not a process id"},
 		{[]string{"--pid", "4194305"}, "not a process id"},

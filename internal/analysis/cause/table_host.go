@@ -101,7 +101,7 @@ func cpuRows(cpus int) []Cause {
 				},
 				{
 					onHost,
-					"Keep others off its CPUs: pin the program to CPUs of its own, and the rest to the others",
+					"Give the program CPUs of its own: pin it to some, and other programs to the rest",
 					fmt.Sprintf("taskset -c %s python infer.py", numbers(cpus-half, cpus-1)),
 				},
 				{

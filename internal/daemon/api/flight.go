@@ -46,6 +46,10 @@ func (s *Server) flight(w http.ResponseWriter, r *http.Request, p peer) error {
 		if pid, err = parsePID(r.URL.Query()); err != nil {
 			return err
 		}
+		if _, known := s.backend.Lookup(pid); !known {
+			return clierror.New(clierror.NoProcess, "`inferscope targets` lists what is watched",
+				fmt.Errorf("pid %d is not a target of this daemon", pid))
+		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), saveTimeout)
 	defer cancel()

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -24,7 +25,7 @@ func (s *saving) Save(_ context.Context, pid uint32, _ string) ([]string, error)
 
 // TestOnlyRootSaves: nobody else has the daemon write to its disk, and a daemon without one says so.
 func TestOnlyRootSaves(t *testing.T) {
-	backend := &saving{}
+	backend := &saving{backend: &fakeBackend{}}
 	s := NewServer(backend, DefaultLimits(), nil)
 	s.own = 0
 	ask := func(uid uint32, query string) error {
@@ -35,17 +36,20 @@ func TestOnlyRootSaves(t *testing.T) {
 	if err := ask(1000, ""); clierror.CodeOf(err) != clierror.Permission || len(backend.pids) != 0 {
 		t.Errorf("a user: %v, saved %v", err, backend.pids)
 	}
-	if err := ask(0, "?pid=7"); err != nil {
+	if err := ask(0, fmt.Sprintf("?pid=%d", alicePID)); err != nil {
 		t.Error(err)
 	}
 	if err := ask(0, ""); err != nil {
 		t.Error(err)
 	}
+	if err := ask(0, "?pid=7"); clierror.CodeOf(err) != clierror.NoProcess {
+		t.Errorf("a pid that is no target: %v", err)
+	}
 	if err := ask(0, "?pid=x"); clierror.CodeOf(err) != clierror.Usage {
 		t.Errorf("a bad pid: %v", err)
 	}
-	if len(backend.pids) != 2 || backend.pids[0] != 7 || backend.pids[1] != 0 {
-		t.Errorf("saved %v, want 7 and all", backend.pids)
+	if len(backend.pids) != 2 || backend.pids[0] != alicePID || backend.pids[1] != 0 {
+		t.Errorf("saved %v, want Alice's and all", backend.pids)
 	}
 	backend.err = clierror.New(clierror.Unsupported, "hint", errors.New("no"))
 	if err := ask(0, ""); clierror.CodeOf(err) != clierror.Unsupported {
