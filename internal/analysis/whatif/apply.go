@@ -72,9 +72,12 @@ func (s *Study) remedyOf(e Edit, h how, g *replay.Graph) remedy {
 	case Merge:
 		return s.merged(e, h, g)
 	case Faster, Kernels:
+		launching := s.launchingOf(e)
 		return func(w *replay.What, c *replay.Change) {
 			if e.about(w) {
 				c.Scale /= e.Factor
+			} else if by := launching[thread{w.PID, w.TID}]; by > 0 && isLaunching(w) {
+				c.Scale *= 1 - by*(1-1/e.Factor)
 			}
 		}
 	case Overlap:
@@ -86,9 +89,12 @@ func (s *Study) remedyOf(e Edit, h how, g *replay.Graph) remedy {
 	if e.Cause != cause.Count {
 		return s.without(e, h, g)
 	}
+	launching := s.launchingOf(e)
 	return func(w *replay.What, c *replay.Change) {
 		if e.about(w) {
 			c.Scale, c.Detach = 0, true
+		} else if by := launching[thread{w.PID, w.TID}]; by > 0 && isLaunching(w) {
+			c.Scale *= 1 - by
 		}
 	}
 }

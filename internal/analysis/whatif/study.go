@@ -22,23 +22,26 @@ type Study struct {
 	observed uint64 // ns: how long the work of all parts took
 	replayed uint64 // ns: what the replay without changes says
 	alone    uint64 // ns: what it says without what recording cost
+	names    *namer
 	sampled  map[thread]*sampled
-	launches map[thread]bool // threads that launched anything
-	scratch  []uint64
-	varies   float64 // see variation
-	learned  float64 // see Learned
-	power    power
-	link     float64              // see linkRate
-	pins     [replay.Engines]gain // what pinned memory brings to copies, by direction
-	watched  float64              // see watchedShare
-	unseen   float64              // see unseenShare
-	compared bool                 // steps inside and outside of windows were
-	recorder recorder
-	apart    *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
-	wakes    map[thread]wakeUps
-	uneven   float64 // see missed
-	torch    bool    // PyTorch's operators run in the program
-	cpus     int     // of the host; 0: not known, or it is not known when threads ran
+	// by an edit's pattern: see launchingOf
+	launching map[string]map[thread]float64
+	launches  map[thread]bool // threads that launched anything
+	scratch   []uint64
+	varies    float64 // see variation
+	learned   float64 // see Learned
+	power     power
+	link      float64              // see linkRate
+	pins      [replay.Engines]gain // what pinned memory brings to copies, by direction
+	watched   float64              // see watchedShare
+	unseen    float64              // see unseenShare
+	compared  bool                 // steps inside and outside of windows were
+	recorder  recorder
+	apart     *recorder // where what it computes takes no CPU from the program (see contradicts); else nil
+	wakes     map[thread]wakeUps
+	uneven    float64 // see missed
+	torch     bool    // PyTorch's operators run in the program
+	cpus      int     // of the host; 0: not known, or it is not known when threads ran
 	// how many CPUs of the host nobody took on average, or only programs of lower priority; nil: not known
 	free *float64
 }
@@ -50,8 +53,9 @@ type thread struct{ pid, tid uint32 }
 
 // sampled is what the names of a thread's time rest on.
 type sampled struct {
-	n   float64 // samples
-	ran float64 // ns that were named by them
+	n      float64            // samples
+	stacks map[uint32]float64 // how many of them, by stack
+	ran    float64            // ns that were named by them
 }
 
 const (
@@ -77,12 +81,15 @@ func Some(
 	much int,
 	windows *observer.Effect,
 ) *Study {
-	s := &Study{sampled: map[thread]*sampled{}, launches: map[thread]bool{}}
+	s := &Study{
+		sampled: map[thread]*sampled{}, launches: map[thread]bool{}, launching: map[string]map[thread]float64{},
+	}
 	spans := cut(spansOf(t, in), float64(much)/float64(len(t.Ops)+len(t.Activities)+len(t.Index.OffCPU)+1))
 	if len(spans) == 0 {
 		return s
 	}
 	names := newNamer(t, scheduled, walk, timeline.Span{From: spans[0].From, To: spans[len(spans)-1].To})
+	s.names = names
 	for _, span := range spans {
 		g := replay.Build(t, scheduled, span, names)
 		if g.Observed() == 0 {
@@ -185,7 +192,7 @@ func (s *Study) countSamples(t *timeline.Timeline) {
 	of := func(k thread) *sampled {
 		if near == nil || k != last {
 			if s.sampled[k] == nil {
-				s.sampled[k] = &sampled{}
+				s.sampled[k] = &sampled{stacks: map[uint32]float64{}}
 			}
 			last, near = k, s.sampled[k]
 		}
@@ -193,7 +200,9 @@ func (s *Study) countSamples(t *timeline.Timeline) {
 	}
 	for i := range t.Index.Samples {
 		at := &t.Index.Samples[i]
-		of(thread{at.PID, at.TID}).n++
+		th := of(thread{at.PID, at.TID})
+		th.n++
+		th.stacks[at.Stack]++
 	}
 	for _, p := range s.parts {
 		for i := range p.graph.Whats {
