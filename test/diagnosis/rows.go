@@ -40,6 +40,14 @@ func operators() []scenario {
 	}
 }
 
+func operatorsTwins() map[string]twin {
+	return map[string]twin{
+		"operators on the host":        fix(step+"tensors 1000", "faster", "compare_scores=4"),
+		"operators that launch":        fix("layers 100 15; wait", "faster", "forward_layers=2"),
+		"operators that launch slowly": fix("layers 20 100; wait", "faster", "forward_layers=4"),
+	}
+}
+
 func rowsTwins() map[string]twin {
 	return map[string]twin{
 		"forty small uploads": fix("kernels 4 gemm_us50; wait; upload 640k", "merge", "sync-copy"),

@@ -55,7 +55,7 @@ func twins() map[string]twin {
 	for _, group := range []map[string]twin{
 		cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins(), blindTwins(),
 		blindMixedTwins(), blindThreadsTwins(), blindServersTwins(), blindOversightsTwins(),
-		blindPlatformsTwins(), rowsTwins(),
+		blindPlatformsTwins(), rowsTwins(), operatorsTwins(),
 	} {
 		maps.Copy(all, group)
 	}
