@@ -53,9 +53,9 @@ type thread struct{ pid, tid uint32 }
 
 // sampled is what the names of a thread's time rest on.
 type sampled struct {
-	n      float64            // samples
-	stacks map[uint32]float64 // how many of them, by stack
-	ran    float64            // ns that were named by them
+	n         float64            // samples
+	ran       float64            // ns that were named by them
+	launching map[uint32]float64 // samples on the way from one launch to the next, by stack
 }
 
 const (
@@ -192,7 +192,7 @@ func (s *Study) countSamples(t *timeline.Timeline) {
 	of := func(k thread) *sampled {
 		if near == nil || k != last {
 			if s.sampled[k] == nil {
-				s.sampled[k] = &sampled{stacks: map[uint32]float64{}}
+				s.sampled[k] = &sampled{launching: map[uint32]float64{}}
 			}
 			last, near = k, s.sampled[k]
 		}
@@ -200,9 +200,12 @@ func (s *Study) countSamples(t *timeline.Timeline) {
 	}
 	for i := range t.Index.Samples {
 		at := &t.Index.Samples[i]
-		th := of(thread{at.PID, at.TID})
+		k := thread{at.PID, at.TID}
+		th := of(k)
 		th.n++
-		th.stacks[at.Stack]++
+		if s.names.launched(k, at.TS) {
+			th.launching[at.Stack]++
+		}
 	}
 	for _, p := range s.parts {
 		for i := range p.graph.Whats {
