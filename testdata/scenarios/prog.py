@@ -459,7 +459,6 @@ def fetch(port, us):
         CONNECTION[0].getresponse().read()
 
 
-# What it does, and what it needs before CUDA is up.
 def load_operators(*_):
     """The operators of a framework: of tensors on the host, or before a launch."""
     global operate
@@ -481,6 +480,7 @@ def forward_layers(n, us):
             SHORT.serve_action(b"kernels 1 tiny_us3")
 
 
+# What it does, and what it needs before CUDA is up.
 ACTIONS = {
     "tensors": (compare_scores, load_operators),
     "layers": (forward_layers, load_operators),
