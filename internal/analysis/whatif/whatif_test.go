@@ -364,8 +364,8 @@ func TestFunctionsGoWithWhatTheyCall(t *testing.T) {
 	}
 }
 
-// TestFunctionsThatLaunch: of launches every 40 µs, of kernels of 2 µs, samples show three quarters in a function whose
-// time is all launching. Without it a quarter of that is left.
+// TestFunctionsThatLaunch: of launches every 40 µs, of kernels of 2 µs, samples show three quarters in a function
+// whose time is all launching. Without it a quarter of that is left.
 func TestFunctionsThatLaunch(t *testing.T) {
 	for _, c := range []struct {
 		verb Verb
