@@ -161,17 +161,6 @@ func FuzzReasons(f *testing.F) {
 	})
 }
 
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-		if ok() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("no %s", what)
-}
-
 // TestSamples: sensors are read while a process uses HIP, with what PCIe carried.
 func TestSamples(t *testing.T) {
 	s := New(Options{Folder: tree(t)})
@@ -181,7 +170,7 @@ func TestSamples(t *testing.T) {
 	}
 	p := sleeper.Mapping(t, "libamdhip64.so.6")
 	must.NoError(t, s.Follow(p))
-	until(t, "samples with PCIe", func() bool {
+	must.Become(t, "samples with PCIe", func() bool {
 		latest := s.Latest()
 		return len(latest) == 1 && latest[0].Links == recording.PCIeLink|recording.PCIeAtMost &&
 			latest[0].PCIeRx == 256_000 && len(s.Sensors(0, clock.Monotonic())) > 1
@@ -224,7 +213,7 @@ func TestProcesses(t *testing.T) {
 	s := New(Options{Folder: tree(t), Compute: compute})
 	defer s.Close()
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libamdhip64.so.6")))
-	until(t, "processes", func() bool { return len(s.Processes()) > 0 })
+	must.Become(t, "processes", func() bool { return len(s.Processes()) > 0 })
 	got := s.Processes()
 	want := []recording.GPUProcess{{TS: got[0].TS, PID: 4711, UUID: s.cards[0].uuid, Used: 1 << 30}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -280,7 +269,7 @@ func TestForgetDoesNotWait(t *testing.T) {
 		s.Forget(p)
 		close(forgotten)
 	}()
-	until(t, "end of Forget", func() bool {
+	must.Become(t, "end of Forget", func() bool {
 		select {
 		case <-forgotten:
 			return true

@@ -108,7 +108,7 @@ func TestLinks(t *testing.T) {
 	s := New(Options{Program: fake(t, script)})
 	defer s.Close()
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "sample with both links", func() bool {
+	must.Become(t, "sample with both links", func() bool {
 		latest := s.Latest()
 		return len(latest) == 1 && latest[0].Links == recording.PCIeLink|recording.NVLink
 	})
@@ -149,7 +149,7 @@ func TestNoPCIe(t *testing.T) {
 		"exit 3;; *apps*) exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "reason, and samples", func() bool {
+	must.Become(t, "reason, and samples", func() bool {
 		got := s.State()
 		return got.State == "running" && strings.Contains(got.Detail, "what PCIe carries is not known: ") &&
 			len(s.Latest()) == 1
@@ -188,7 +188,7 @@ func TestNVLinkRefused(t *testing.T) {
 	defer s.Close()
 	s.nvlinkPeriod = time.Millisecond
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "reason", func() bool {
+	must.Become(t, "reason", func() bool {
 		got := s.State()
 		return got.State == "running" && strings.Contains(got.Detail, "what NVLink carries is not known: ") &&
 			strings.Contains(got.Detail, "exit status 3")

@@ -74,7 +74,7 @@ func TestParts(t *testing.T) {
 	s := New(Options{Program: fake(t, script(divided))})
 	defer s.Close()
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "parts", func() bool { return len(s.Parts()) > 0 })
+	must.Become(t, "parts", func() bool { return len(s.Parts()) > 0 })
 	got := s.Parts()
 	if diff := cmp.Diff(wantParts(got[0].TS), got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -85,7 +85,7 @@ func TestParts(t *testing.T) {
 	whole := New(Options{Program: fake(t, script(line))})
 	defer whole.Close()
 	must.NoError(t, whole.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "samples", func() bool { return len(whole.Latest()) > 0 })
+	must.Become(t, "samples", func() bool { return len(whole.Latest()) > 0 })
 	whole.mu.Lock()
 	whole.parts, whole.partsErr = wantParts(1), errors.New("gone") // of before the GPU was made whole
 	whole.mu.Unlock()

@@ -66,18 +66,6 @@ func fake(t *testing.T, script string) string {
 	return path
 }
 
-// until waits for longer than a source does that ends an nvidia-smi which says nothing, and starts another.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * (firstLine + restart)); time.Now().Before(end); {
-		if ok() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("no %s", what)
-}
-
 // TestSamples: sensors are read while a process uses a GPU, and the reader ends with the last one.
 func TestSamples(t *testing.T) {
 	s := New(Options{Program: fake(t,
@@ -88,7 +76,7 @@ func TestSamples(t *testing.T) {
 	}
 	p := sleeper.Mapping(t, "libcuda.so.1")
 	must.NoError(t, s.Follow(p))
-	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 5 })
+	must.Become(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 5 })
 	if got := s.State(); got.State != "running" {
 		t.Errorf("%+v", got)
 	}
@@ -102,7 +90,10 @@ func TestSamples(t *testing.T) {
 	}
 	s.Forget(p)
 	for _, pid := range helpers {
-		until(t, "end of a reader", func() bool { _, err := os.Stat("/proc/" + strconv.Itoa(pid)); return err != nil })
+		must.Become(t, "end of a reader", func() bool {
+			_, err := os.Stat("/proc/" + strconv.Itoa(pid))
+			return err != nil
+		})
 	}
 	if got := s.State(); got.State != "waiting" || s.Helpers() != nil {
 		t.Errorf("%+v %v", got, s.Helpers())
@@ -122,7 +113,7 @@ func TestOlderDriver(t *testing.T) {
 	)
 	defer s.Close()
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
+	must.Become(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
 }
 
 // TestOlderDriverDivided: a driver with the older names says whether a GPU is divided.
@@ -132,7 +123,7 @@ func TestOlderDriverDivided(t *testing.T) {
 		"not a valid field to query.'; exit 2;; esac\nwhile :; do echo '"+divided+"'; sleep 0.02; done\n")})
 	defer s.Close()
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "sample of a divided GPU", func() bool {
+	must.Become(t, "sample of a divided GPU", func() bool {
 		latest := s.Latest()
 		return len(latest) == 1 && latest[0].MIG
 	})
@@ -150,7 +141,7 @@ func TestNoListOfFields(t *testing.T) {
 		want += "--query-gpu=" + names(fields) + "\n"
 	}
 	var got []byte
-	until(t, "questions", func() bool {
+	must.Become(t, "questions", func() bool {
 		got, _ = os.ReadFile(asked)
 		return len(got) >= len(want)
 	})
@@ -173,7 +164,7 @@ func TestRefused(t *testing.T) {
 	})
 	defer s.Close()
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "reason", func() bool {
+	must.Become(t, "reason", func() bool {
 		got := s.State()
 		// Optional: reports draw their verdict without it.
 		return got.State == "unavailable" && strings.Contains(got.Detail, "could not communicate") && got.Optional
@@ -186,7 +177,7 @@ func TestProcesses(t *testing.T) {
 		"[N/A]'; exit;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "processes", func() bool { return len(s.Processes()) > 0 })
+	must.Become(t, "processes", func() bool { return len(s.Processes()) > 0 })
 	got := s.Processes()
 	if want := (recording.GPUProcess{TS: got[0].TS, PID: 17, UUID: "GPU-0a1b", Used: 512 << 20}); len(got) != 1 ||
 		got[0] != want || want.TS == 0 {
@@ -210,7 +201,7 @@ func TestXids(t *testing.T) {
 	defer s.Close()
 	p := sleeper.Mapping(t, "libcuda.so.1")
 	must.NoError(t, s.Follow(p))
-	until(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
+	must.Become(t, "samples", func() bool { return len(s.Sensors(0, clock.Monotonic())) > 0 })
 	for _, message := range []string{
 		"usb 1-1: new device", "NVRM: Xid (PCI:0000:65:00): 31, pid=1234, name=python3, Ch 00000010. MMU Fault",
 		"NVRM: Xid (PCI:0000:66:00 GPU-I:05): 79, GPU has fallen off the bus.",
@@ -220,7 +211,7 @@ func TestXids(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(message, "NVRM") {
-			until(t, message, func() bool { return len(s.Xids(0, clock.Monotonic())) > seen })
+			must.Become(t, message, func() bool { return len(s.Xids(0, clock.Monotonic())) > seen })
 		}
 	}
 	got := s.Xids(0, clock.Monotonic())
@@ -259,7 +250,7 @@ func TestProcessesRefused(t *testing.T) {
 		"case \"$1\" in *compute-apps*) exit 3;; esac\nwhile :; do echo '"+line+"'; sleep 0.02; done\n")})
 	defer s.Close()
 	must.NoError(t, s.Follow(sleeper.Mapping(t, "libcuda.so.1")))
-	until(t, "reason", func() bool {
+	must.Become(t, "reason", func() bool {
 		got := s.State()
 		return got.State == "running" && strings.Contains(got.Detail, "what each process holds is not known") &&
 			strings.Contains(got.Detail, "exit status 3")

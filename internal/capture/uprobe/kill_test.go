@@ -127,7 +127,7 @@ func TestKilledWhileItAttaches(t *testing.T) {
 	}
 	for range kills {
 		linkHolder := v.kill(t, dice)
-		eventually(t, "the link holder to end", func() bool {
+		must.Become(t, "the link holder to end", func() bool {
 			name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", linkHolder)) // empty of one that nobody waits for
 			return err != nil || len(name) == 0
 		})
@@ -157,7 +157,7 @@ func TestProbesThatOutliveTheirProcess(t *testing.T) {
 	case n == 0:
 		t.Error("the probes went with their process")
 	}
-	eventually(t, "the probes to go", func() bool { return v.changed() == 0 })
+	must.Become(t, "the probes to go", func() bool { return v.changed() == 0 })
 	if stayed := time.Since(killed); stayed < linger {
 		t.Errorf("they stayed for %v, want %v", stayed, linger)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -196,14 +195,4 @@ func TestLinkHolderThreads(t *testing.T) {
 		t.Errorf("%d threads after %d links were closed at a time, want %d at most", len(threads), links, most)
 	}
 	t.Logf("%d links, %d threads", links, len(threads))
-}
-
-// eventually waits for a condition, for longer than any machine takes.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("waited for a minute for ", what)
-		}
-	}
 }

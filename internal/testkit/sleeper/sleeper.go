@@ -8,16 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
-
-// patience is how long a process may take to map a library.
-const patience = 30 * time.Second
 
 // Start starts a process that sleeps until the test ends.
 func Start(t testing.TB) *proc.Process {
@@ -33,15 +29,11 @@ func Mapping(t testing.TB, base string) *proc.Process {
 	build := exec.CommandContext(t.Context(), cc, "-shared", "-o", library, "-x", "c", os.DevNull)
 	must.Run(t, build)
 	p := start(t, "LD_PRELOAD="+library)
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	must.Become(t, "a process that maps "+base, func() bool {
 		found, err := proc.Libraries(p, func(name string) bool { return strings.HasPrefix(name, base) })
-		if err == nil && len(found) > 0 {
-			return p
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the process does not map %s: %v", base, err)
-		}
-	}
+		return err == nil && len(found) > 0
+	})
+	return p
 }
 
 func start(t testing.TB, environ ...string) *proc.Process {

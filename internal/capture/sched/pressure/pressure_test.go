@@ -198,13 +198,10 @@ func TestRealProcess(t *testing.T) {
 	s := New(Options{Interval: 10 * time.Millisecond})
 	defer s.Close()
 	must.NoError(t, s.Follow(p))
-	deadline := time.Now().Add(10 * time.Second)
-	for len(s.Pressure(p.PID, 0, 1<<63)) < 5 && time.Now().Before(deadline) {
-		time.Sleep(5 * time.Millisecond)
-	}
+	must.Become(t, "5 samples", func() bool { return len(s.Pressure(p.PID, 0, 1<<63)) >= 5 })
 	samples := s.Pressure(p.PID, 0, 1<<63)
-	if len(samples) < 5 || s.State().State != "running" {
-		t.Fatalf("%d samples, %+v", len(samples), s.State())
+	if s.State().State != "running" {
+		t.Errorf("it is %+v", s.State())
 	}
 	for i, one := range samples[1:] {
 		if before := samples[i]; one.TS <= before.TS || one.Throttled < before.Throttled ||
