@@ -31,9 +31,10 @@ func family() (main proc.Process, children []proc.Process) {
 	return main, []proc.Process{plain, visitor, foreign}
 }
 
-func fetchAs(t *testing.T, d *Daemon, uid, pid uint32) (*recording.Recording, error) {
+// fetchAs records pid 10 as a user.
+func fetchAs(t *testing.T, d *Daemon, uid uint32) (*recording.Recording, error) {
 	t.Helper()
-	r, err := d.Record(context.Background(), api.Asker{UID: uid}, pid, 0, 0)
+	r, err := d.Record(context.Background(), api.Asker{UID: uid}, 10, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func TestRecordingsShowNobodyElsesProcesses(t *testing.T) {
 	if len(whole.Events) != 12 || len(whole.Meta.Processes) != 4 {
 		t.Errorf("root sees %d events of %d processes, want 12 of 4", len(whole.Events), len(whole.Meta.Processes))
 	}
-	rec, err := fetchAs(t, d, 7, 10)
+	rec, err := fetchAs(t, d, 7)
 	must.NoError(t, err)
 	var got []string
 	for _, e := range rec.Events {
@@ -100,7 +101,7 @@ func TestRecordingsShowNobodyElsesProcesses(t *testing.T) {
 	if withheld != 2 {
 		t.Errorf("%d processes are said to be left out, want 2", withheld)
 	}
-	if _, err := fetchAs(t, d, 8, 10); clierror.CodeOf(err) != clierror.Permission {
+	if _, err := fetchAs(t, d, 8); clierror.CodeOf(err) != clierror.Permission {
 		t.Errorf("another user's recording: %v", err)
 	}
 }
@@ -109,11 +110,11 @@ func TestRecordingsShowNobodyElsesProcesses(t *testing.T) {
 func TestTheTargetIsAskedItself(t *testing.T) {
 	w := newWorld(t)
 	d, _ := w.start(Options{}, process(10, 0, second))
-	if _, err := fetchAs(t, d, 7, 10); err != nil {
+	if _, err := fetchAs(t, d, 7); err != nil {
 		t.Fatal(err)
 	}
 	d.follower.guard = func(*proc.Process, uint32) (guard, error) { return nil, errors.New("it has changed") }
-	if _, err := fetchAs(t, d, 7, 10); clierror.CodeOf(err) != clierror.Permission {
+	if _, err := fetchAs(t, d, 7); clierror.CodeOf(err) != clierror.Permission {
 		t.Errorf("it belongs to another now: %v", err)
 	}
 	d.follower.guard = fakeGuardOf
@@ -124,7 +125,7 @@ func TestTheTargetIsAskedItself(t *testing.T) {
 		w.watcher.procs[id] = p
 	}
 	w.watcher.mu.Unlock()
-	if _, err := fetchAs(t, d, 7, 10); clierror.CodeOf(err) != clierror.Permission {
+	if _, err := fetchAs(t, d, 7); clierror.CodeOf(err) != clierror.Permission {
 		t.Errorf("the watcher knows that it belongs to another: %v", err)
 	}
 }

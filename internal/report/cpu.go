@@ -246,7 +246,7 @@ func waitSentence(m *Model, w *cpu.Wait) string {
 		}
 		s += at + format.Clean(w.Place)
 	}
-	return s + "." + endedBy(m, w)
+	return s + "." + endedBy(w)
 }
 
 // object reports what a wait was for.
@@ -269,7 +269,7 @@ func object(w *cpu.Wait) string {
 const gil = "waiting for the GIL"
 
 // endedBy reports who ended most of the waits, and what that one did meanwhile.
-func endedBy(m *Model, w *cpu.Wait) string {
+func endedBy(w *cpu.Wait) string {
 	if len(w.By) == 0 {
 		return ""
 	}

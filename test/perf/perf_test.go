@@ -40,17 +40,17 @@ func TestNativeShares(t *testing.T) {
 	v := start(t, compile(t))
 	samples, theirs, _ := both(t, v, "-g")
 	ours := nativeStacks(samples)
-	compare(t, "ours", leaves(ours), "perf's", leaves(theirs))
+	compare(t, leaves(ours), "perf's", leaves(theirs))
 	known := exactly(map[string]float64{"half": 5, "three_tenths": 3, "two_tenths": 2})
-	compare(t, "ours", leaves(ours).among(known), "known", known)
+	compare(t, leaves(ours).among(known), "known", known)
 
 	// Whole stacks: who called, by its frame pointers and by our unwinder.
 	calls := exactly(map[string]float64{})
 	for function, share := range known.count {
 		calls.count["often > "+function], calls.count["rarely > "+function] = 7*share, 3*share
 	}
-	compare(t, "ours", paths(ours).among(calls), "perf's", paths(theirs).among(calls))
-	compare(t, "ours", paths(ours).among(calls), "known", calls)
+	compare(t, paths(ours).among(calls), "perf's", paths(theirs).among(calls))
+	compare(t, paths(ours).among(calls), "known", calls)
 }
 
 func TestPythonShares(t *testing.T) {
@@ -58,8 +58,8 @@ func TestPythonShares(t *testing.T) {
 	v := start(t, python, "testdata/shares.py")
 	v.accounts = true
 	samples, theirs, known := both(t, v)
-	compare(t, "ours", leaves(nativeStacks(samples)), "perf's", leaves(theirs))
-	compare(t, "ours", turns(samples, known), "known", known)
+	compare(t, leaves(nativeStacks(samples)), "perf's", leaves(theirs))
+	compare(t, turns(samples, known), "known", known)
 }
 
 // shares counts things by name.
@@ -96,26 +96,26 @@ func (s *shares) of(name string) float64 {
 }
 
 // compare asserts that two shares of each function are those of one distribution, within sigmas.
-func compare(t *testing.T, aName string, a shares, bName string, b shares) {
+func compare(t *testing.T, ours shares, name string, others shares) {
 	t.Helper()
-	if a.samples < minSamples || !b.exact && b.samples < minSamples {
-		t.Errorf("%.0f of %s samples and %.0f of %s, want %d of each", a.samples, aName, b.samples, bName, minSamples)
+	if ours.samples < minSamples || !others.exact && others.samples < minSamples {
+		t.Errorf("%.0f of our samples and %.0f of %s, want %d of each", ours.samples, others.samples, name, minSamples)
 		return
 	}
-	names := slices.SortedFunc(maps.Keys(merged(a.count, b.count)), func(x, y string) int {
-		return cmp.Or(cmp.Compare(b.of(y), b.of(x)), cmp.Compare(x, y))
+	functions := slices.SortedFunc(maps.Keys(merged(ours.count, others.count)), func(x, y string) int {
+		return cmp.Or(cmp.Compare(others.of(y), others.of(x)), cmp.Compare(x, y))
 	})
-	t.Logf("%-44s %9s %9s %9s", "", aName, bName, "sigmas")
-	for _, name := range names {
-		p, q := a.of(name), b.of(name)
+	t.Logf("%-44s %9s %9s %9s", "", "ours", name, "sigmas")
+	for _, function := range functions {
+		p, q := ours.of(function), others.of(function)
 		if max(p, q) < worthComparing {
 			continue
 		}
-		apart := distance(p, q, &a, &b)
-		t.Logf("%-44.44s %8.2f%% %8.2f%% %9.1f", name, 100*p, 100*q, apart)
+		apart := distance(p, q, &ours, &others)
+		t.Logf("%-44.44s %8.2f%% %8.2f%% %9.1f", function, 100*p, 100*q, apart)
 		if apart > sigmas {
-			t.Errorf("%s: %.2f%% of %s samples and %.2f%% of %s: %.1f standard deviations apart",
-				name, 100*p, aName, 100*q, bName, apart)
+			t.Errorf("%s: %.2f%% of our samples and %.2f%% of %s: %.1f standard deviations apart",
+				function, 100*p, 100*q, name, apart)
 		}
 	}
 }

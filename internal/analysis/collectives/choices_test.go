@@ -33,7 +33,7 @@ func TestChoices(t *testing.T) {
 	group := func(b *calltest.Builder, elements ...uint64) {
 		b.Do("ncclGroupStart", 1000, 10)
 		for i, n := range elements {
-			exchanges(b, "ncclAllReduce", int64(1100+100*i), 10, n, 7)
+			exchanges(b, "ncclAllReduce", int64(1100+100*i), 10, n)
 		}
 		b.Do("ncclGroupEnd", 2000, 500)
 		launches(b, 2100, ringLL, 4)
@@ -45,7 +45,7 @@ func TestChoices(t *testing.T) {
 	}{
 		"two choices": {[]int{22809}, func(b *calltest.Builder) {
 			for i, f := range []uint16{ringLL, ringSimple, ringSimple} {
-				exchanges(b, "ncclAllReduce", int64(1000*i), 500, 16, 7)
+				exchanges(b, "ncclAllReduce", int64(1000*i), 500, 16)
 				launches(b, uint64(1000*i+100), f, uint64(8*i+8))
 			}
 		}, []choice{{"RING", "SIMPLE", 2, 16, 24}, {"RING", "LL", 1, 8, 8}}},
@@ -56,15 +56,15 @@ func TestChoices(t *testing.T) {
 		"no release":           {nil, func(b *calltest.Builder) { group(b, 16) }, nil},
 		"an unknown release":   {[]int{99000}, func(b *calltest.Builder) { group(b, 16) }, nil},
 		"another type": {[]int{22809}, func(b *calltest.Builder) {
-			exchanges(b, "ncclAllReduce", 1000, 500, 16, 7)
+			exchanges(b, "ncclAllReduce", 1000, 500, 16)
 			launches(b, 1100, treeBF16, 4)
 		}, nil},
 		"outside of calls": {[]int{22809}, func(b *calltest.Builder) {
-			exchanges(b, "ncclAllReduce", 1000, 500, 16, 7)
+			exchanges(b, "ncclAllReduce", 1000, 500, 16)
 			launches(b, 1700, ringLL, 4)
 		}, nil},
 		"two launches that disagree": {[]int{22809}, func(b *calltest.Builder) {
-			exchanges(b, "ncclAllReduce", 1000, 500, 16, 7)
+			exchanges(b, "ncclAllReduce", 1000, 500, 16)
 			launches(b, 1100, ringLL, 4)
 			launches(b, 1300, ringSimple, 4)
 			launches(b, 1400, ringSimple, 4)

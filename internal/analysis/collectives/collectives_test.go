@@ -13,9 +13,9 @@ import (
 
 const communicator = 0xc0
 
-// exchanges adds an operation on elements of a type.
-func exchanges(b *calltest.Builder, name string, at int64, dur, elements, kind uint64) {
-	b.Do(name, at, dur, elements, communicator, 0, kind<<56)
+// exchanges adds an operation on elements of ncclFloat32 (7).
+func exchanges(b *calltest.Builder, name string, at int64, dur, elements uint64) {
+	b.Do(name, at, dur, elements, communicator, 0, 7<<56)
 }
 
 func summarized(t *testing.T, b *calltest.Builder) *Summary {
@@ -31,9 +31,9 @@ func summarized(t *testing.T, b *calltest.Builder) *Summary {
 func TestNestedCallsCountOnce(t *testing.T) {
 	b := calltest.New()
 	b.Do("ncclCommInitRank", 0, 10, communicator, 8)
-	exchanges(b, "ncclBcast", 1_000, 500, 16, 7)
-	exchanges(b, "ncclBroadcast", 1_000, 400, 16, 7)
-	exchanges(b, "ncclBroadcast", 2_000, 400, 32, 7)
+	exchanges(b, "ncclBcast", 1_000, 500, 16)
+	exchanges(b, "ncclBroadcast", 1_000, 400, 16)
+	exchanges(b, "ncclBroadcast", 2_000, 400, 32)
 	b.Fail("ncclAllReduce", 3_000, 10, 4, 5, communicator, 0, 9<<56)
 	got := summarized(t, b)
 	want := &Summary{Calls: 3, Bytes: 202, Failed: 1, Communicators: []Communicator{{
@@ -57,7 +57,7 @@ func TestRanksThatWereNotReadAreNotKnown(t *testing.T) {
 	} {
 		b := calltest.New()
 		prepare(b)
-		exchanges(b, "ncclAllReduce", 1_000, 500, 16, 7)
+		exchanges(b, "ncclAllReduce", 1_000, 500, 16)
 		if got := summarized(t, b).Communicators[0].Ranks; got != 0 {
 			t.Errorf("%s: %d ranks", name, got)
 		}

@@ -49,9 +49,9 @@ func newPairOn(b *testing.B, cpu int) *pair {
 // lanes and rings every 10 ms, after a thousand events.
 const trips = 450
 
-// round returns the ns per switch of n round trips.
-func (p *pair) round(n int) float64 {
-	fmt.Fprintf(p.In, "go %d\n", n)
+// round returns the ns per switch of trips round trips.
+func (p *pair) round() float64 {
+	fmt.Fprintf(p.In, "go %d\n", trips)
 	ns, err := strconv.ParseFloat(p.Line(), 64)
 	must.NoError(p.b, err)
 	return ns
@@ -99,7 +99,7 @@ func BenchmarkPrograms(b *testing.B) {
 			floor := emptyPrograms(b)
 			defer attachAll(b, floor)()
 			for b.Loop() {
-				p.round(trips)
+				p.round()
 				rings.Drain(func([]event.Event) {})
 			}
 			b.ReportMetric(0, "ns/op")
@@ -126,8 +126,8 @@ func BenchmarkTwoCPUs(b *testing.B) {
 	defer stats.Close()
 	for b.Loop() {
 		var both sync.WaitGroup
-		both.Go(func() { one.round(trips) })
-		other.round(trips)
+		both.Go(func() { one.round() })
+		other.round()
 		both.Wait()
 		rings.Drain(func([]event.Event) {})
 	}
@@ -206,15 +206,15 @@ func compare(b *testing.B, p *pair, s *sched.Source, rings *ring.Rings) {
 	b.Helper()
 	empty := emptyPrograms(b)
 	var off, floor, on []float64
-	p.round(trips)
+	p.round()
 	for b.Loop() {
 		must.NoError(b, s.Switch(false))
-		off = append(off, p.round(trips))
+		off = append(off, p.round())
 		detach := attachAll(b, empty)
-		floor = append(floor, p.round(trips))
+		floor = append(floor, p.round())
 		detach()
 		must.NoError(b, s.Switch(true))
-		on = append(on, p.round(trips))
+		on = append(on, p.round())
 		rings.Drain(func([]event.Event) {})
 	}
 	added, least := lowest(on)-lowest(off), lowest(floor)-lowest(off)

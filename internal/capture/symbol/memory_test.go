@@ -16,8 +16,8 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
-// process is one that has mapped and written what a test says.
-func process(t *testing.T, maps, perf string) (symbol.Process, string) {
+// process is one that has mapped maps and written what a test says.
+func process(t *testing.T, perf string) (symbol.Process, string) {
 	t.Helper()
 	root := t.TempDir()
 	path := filepath.Join(root, "tmp/perf-7.map")
@@ -51,7 +51,7 @@ func TestResolveMemory(t *testing.T) {
 		"7f0000000300 40 new\n" +
 		"7f0000020000 10000 everything\n7f0000020100 10 inner\n" +
 		"7f0000000600 40 not written to the e"
-	p, _ := process(t, maps, perf)
+	p, _ := process(t, perf)
 	tests := []struct {
 		addr uint64
 		want string
@@ -88,7 +88,7 @@ func TestResolveMemory(t *testing.T) {
 
 // TestProcessesAreForgotten: what was known of the memory of processes that have ended does not add up.
 func TestProcessesAreForgotten(t *testing.T) {
-	p, _ := process(t, maps, "")
+	p, _ := process(t, "")
 	now := time.Unix(1000, 0)
 	table := symbol.New(symbol.Options{})
 	table.SetNow(func() time.Time { return now })
@@ -111,7 +111,7 @@ func TestProcessesAreForgotten(t *testing.T) {
 
 // Code that is compiled later has a name a second later.
 func TestPerfMapGrows(t *testing.T) {
-	p, path := process(t, maps, "7f0000000100 40 first\n7f0000000200 40 sec")
+	p, path := process(t, "7f0000000100 40 first\n7f0000000200 40 sec")
 	now := time.Unix(1000, 0)
 	table := symbol.New(symbol.Options{})
 	table.SetNow(func() time.Time { return now })
@@ -179,7 +179,7 @@ func TestPerfMapRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, path := process(t, maps, line)
+			p, path := process(t, line)
 			tt.change(t, &p, path)
 			if got := symbol.New(symbol.Options{}).ResolveMemory(p, 0x7f0000000110); got.Name != tt.want {
 				t.Errorf("%+v, want %q", got, tt.want)
@@ -194,7 +194,7 @@ func TestPerfMapBudget(t *testing.T) {
 	for i := range 20000 {
 		fmt.Fprintf(&b, "%x 3 f%d\n", 0x7f0000000000+i*3, i)
 	}
-	p, _ := process(t, maps, b.String())
+	p, _ := process(t, b.String())
 	table := symbol.New(symbol.Options{Budget: 128 << 10})
 	if got := table.ResolveMemory(p, 0x7f0000000000+100*3).String(); got != "f100" {
 		t.Errorf("%q", got)

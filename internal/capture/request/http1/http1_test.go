@@ -46,9 +46,8 @@ func seen(ts uint64, text string) exchange.Transfer {
 	return t
 }
 
-func ask(path, body string, headers ...string) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n%s",
-		path, len(body), strings.Join(append(headers, ""), "\r\n"), body)
+func ask(path, body string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
 }
 
 func chunk(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
