@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -80,13 +81,9 @@ func TestDiagnosis(t *testing.T) {
 func (f *flags) divide(t *testing.T) []lane {
 	t.Helper()
 	n, err := strconv.Atoi(f.lanes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	lanes, err := newLanes(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for i := range lanes {
 		if lanes[i].cpus != nil {
 			t.Logf("lane %d has CPUs %v", i, lanes[i].cpus)
@@ -112,9 +109,7 @@ func (f *flags) document(t *testing.T, section, tables string) {
 	if f.doc == "" {
 		return
 	}
-	if err := writeSection(f.doc, section, machine(f.replay != "", f.lanes)+"\n\n"+tables); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, writeSection(f.doc, section, machine(f.replay != "", f.lanes)+"\n\n"+tables))
 }
 
 // replayed observes what was kept.
@@ -125,9 +120,7 @@ func replayed(folder string) func(*testing.T, *lane, *scenario) observation {
 		if errors.Is(err, fs.ErrNotExist) {
 			t.Skip("not kept")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return o
 	}
 }
@@ -147,9 +140,7 @@ func (f *flags) one(t *testing.T, j *job, observe func(*testing.T, *scenario) ob
 	for try := range 3 {
 		o := observe(t, s)
 		if f.keep != "" {
-			if err := o.save(filepath.Join(f.keep, filepath.Base(t.Name()))); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, o.save(filepath.Join(f.keep, filepath.Base(t.Name()))))
 		}
 		v = judge(s, o)
 		v.number = j.number

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestDocumentReplacesItsSectionOnly: what a person wrote around a section, and other sections, stay as they are.
@@ -43,9 +45,7 @@ func TestDocumentRefusesBrokenMarkers(t *testing.T) {
 func TestDocumentFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "accuracy.md")
 	for _, body := range []string{"| one |", "| two |"} {
-		if err := writeSection(path, "x", body); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, writeSection(path, "x", body))
 		if text, _ := os.ReadFile(path); !strings.Contains(string(text), body) ||
 			strings.Count(string(text), "|") != 2 {
 			t.Errorf("%s: %s", body, text)
@@ -59,9 +59,7 @@ func TestDocumentFile(t *testing.T) {
 // TestDocumentOfTheProject: docs/examples/simulator.md has a place for what the benchmarks write.
 func TestDocumentOfTheProject(t *testing.T) {
 	text, err := os.ReadFile("../../docs/examples/simulator.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, section := range []string{diagnosisSection, whatIfSection} {
 		if _, err := replaceSection(string(text), section, "new"); err != nil {
 			t.Error(err)

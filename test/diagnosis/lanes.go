@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // laneCPUs is how many CPUs a lane has at least, and what is left over for the test itself: a program and its daemon
@@ -41,9 +43,7 @@ func (l *lane) enter(t *testing.T) {
 		return
 	}
 	runtime.LockOSThread()
-	if err := stay(0, l.cpus); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, stay(0, l.cpus))
 }
 
 // stay binds a thread to CPUs; 0 is the calling one.

@@ -19,6 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -114,9 +115,7 @@ func (b *bench) observe(t *testing.T, l *lane, s *scenario) observation {
 	rec, quota := b.record(t, p)
 	p.end()
 	phases, err := readPlans(p.plans)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(phases) == 0 && s.want != "" && s.copies == "" && s.kernels == nil {
 		t.Fatal("the program wrote down nothing of what it did")
 	}

@@ -11,15 +11,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // answers starts a server that answers "N\n" after N µs, and returns its port.
 func answers(tb testing.TB) string {
 	tb.Helper()
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	tb.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -160,9 +161,7 @@ func (p *party) done(t *testing.T) uint64 {
 	sum := uint64(0)
 	if p.s.cpuOnly {
 		n, err := countPhases(p.plans)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return n
 	}
 	for _, truth := range p.v.Truths() {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
 // TestTurns: what drifts cancels, and one disturbed pair does not count.
@@ -25,9 +27,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("the middle of four is %v", m)
 	}
 	folder := t.TempDir()
-	if err := m.keep(folder); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, m.keep(folder))
 	if again, err := keptTurns(folder); err != nil || again.speedup() != 2 || len(again.Blocks) != len(m.Blocks) {
 		t.Errorf("read again: %v, %v", again, err)
 	}
@@ -35,9 +35,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("nothing was kept: %v", err)
 	}
 	m.Blocks = m.Blocks[:1]
-	if err := m.keep(folder); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, m.keep(folder))
 	if _, err := keptTurns(folder); err == nil {
 		t.Error("turns that end before the recording were read")
 	}
@@ -75,16 +73,12 @@ func TestTaken(t *testing.T) {
 func TestCountPhases(t *testing.T) {
 	prefix := filepath.Join(t.TempDir(), "plan")
 	for name, n := range map[string]uint32{".1": 40_000_000, ".22": 2} {
-		if err := os.WriteFile(prefix+name, binary.LittleEndian.AppendUint32(nil, n), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(prefix+name, binary.LittleEndian.AppendUint32(nil, n), 0o600))
 	}
 	if n, err := countPhases(prefix); err != nil || n != 40_000_002 {
 		t.Errorf("%d phases, %v", n, err)
 	}
-	if err := os.WriteFile(prefix+".3", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(prefix+".3", nil, 0o600))
 	if _, err := countPhases(prefix); err == nil {
 		t.Error("a plan without a header was read")
 	}

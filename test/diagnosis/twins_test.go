@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/test/watch"
 )
 
@@ -87,9 +88,7 @@ func (r *runner) predict(t *testing.T, l *lane, j *job) *predicted {
 	}
 	if r.f.keep != "" {
 		folder := filepath.Join(r.f.keep, name)
-		if err := errors.Join(o.save(folder), m.keep(folder)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, errors.Join(o.save(folder), m.keep(folder)))
 	}
 	tl := timeline.Build(o.recording)
 	study := whatif.New(tl, tl.Index.Threads())
@@ -127,9 +126,7 @@ func (r *runner) kept(t *testing.T, name string) (observation, *turns) {
 	if err = errors.Join(err, missing); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("not kept")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return o, m
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -25,9 +26,7 @@ func severalGPUs(t *testing.T, n int) *cudasim.Victim {
 	program := filepath.Join(t.TempDir(), "gpus")
 	lib := p.Libcuda(cudasim.Shape580)
 	cc := exec.Command("gcc", "-O1", "-Wall", "-Werror", "-o", program, "testdata/gpus.c", lib, "-lpthread")
-	if text, err := cc.CombinedOutput(); err != nil {
-		t.Fatalf("compile testdata/gpus.c: %v\n%s", err, text)
-	}
+	must.Run(t, cc)
 	return cudasim.Start(t,
 		cudasim.Options{Program: []string{program}, Env: []string{fmt.Sprintf("CUDASIM_DEVICES=%d", n)}})
 }

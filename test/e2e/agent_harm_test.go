@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -139,9 +140,7 @@ func ownLibcuda(t *testing.T) (env []string) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "libcuda.so.1"), library, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return []string{"LD_LIBRARY_PATH=" + dir + ":" + p.LibraryPath(cudasim.Shape580)}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -223,16 +224,12 @@ func TestAgentInAForkedChild(t *testing.T) {
 	a := d.waitOpen(v.PID)
 	v.Go()
 	child, err := cudasim.ParsePID(v.WaitLine("child"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	v.WaitLine("done")
 	rec := d.waitKernels(v.PID, "counted", 600)
 	equalKernels(t, kernelsIn(rec, v.PID, "counted"), kernelsOf(v.Truth(), "counted", a.Joined, now()))
 	truth, err := cudasim.ReadTruth(v.TruthOf(child))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	own := agentIn(rec, child)
 	seen := kernelsIn(rec, child, "child")
 	ran := kernelsOf(truth, "child", 0, now())

@@ -8,6 +8,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -185,9 +186,7 @@ func TestDetach(t *testing.T) {
 	before := v.Truth().Count("cuGraphLaunch")
 	waitFor(t, "the target to go on", func() bool { return v.Truth().Count("cuGraphLaunch") > before+10 })
 	c, err := api.Dial(d.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer c.Close()
 	if targets, err := c.Targets(t.Context()); err != nil || len(targets) != 1 || targets[0].State != api.Released {
 		t.Errorf("targets are %+v, %v; want one that is released", targets, err)
@@ -195,9 +194,7 @@ func TestDetach(t *testing.T) {
 	if agentThreads(v.PID) != 0 || changedText(t, v.PID, "libcuda.so") != 0 {
 		t.Error("something of ours came back")
 	}
-	if err := c.Watch(t.Context(), uint32(v.PID)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.Watch(t.Context(), uint32(v.PID)))
 	began := now()
 	waitFor(t, "windows of its new agent", func() bool {
 		sleep(50)

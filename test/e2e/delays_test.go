@@ -24,6 +24,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/requests"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -264,9 +265,7 @@ func (p *plantedServer) record(t *testing.T) *recording.Recording {
 	wait.Wait()
 	close(errs)
 	for err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	rec := d.recording(pid)
 	d.stop()
@@ -307,9 +306,7 @@ func TestDelays(t *testing.T) {
 		if all := len(plantedServers()); len(table.rows) != all {
 			t.Fatalf("%d of %d servers could be judged: no table is written", len(table.rows), all)
 		}
-		if err := os.WriteFile(*serversFile, []byte(table.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(*serversFile, []byte(table.String()), 0o644))
 	}
 }
 
@@ -415,9 +412,7 @@ func TestStepsOfAServerThatTellsNothing(t *testing.T) {
 	wait.Wait()
 	close(errs)
 	for err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	rec := d.recording(pid)
 	d.stop()
@@ -444,9 +439,7 @@ func TestStepsOfAnEngineThatLaunchesAhead(t *testing.T) {
 	pid, port := pythonServer(t, "../../testdata/engineserver/gpu_vllm.py", "{}", sim.Libcudart())
 	d := startDaemon(t, pid, "--overhead-budget", "0", "--gpu", "continuous")
 	waitFor(t, "an open window", func() bool { // there is none before the GPU is used
-		if err := (&client{requests: 1, tokens: 2, words: 10}).ask(port); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, (&client{requests: 1, tokens: 2, words: 10}).ask(port))
 		windows := d.fetch(pid).Meta.GPU.Windows
 		return slices.ContainsFunc(windows, func(w recording.GPUWindow) bool { return w.Activity })
 	})
@@ -456,9 +449,7 @@ func TestStepsOfAnEngineThatLaunchesAhead(t *testing.T) {
 		wait.Go(func() { errs <- c.ask(port) })
 	}
 	wait.Wait()
-	if err := errors.Join(<-errs, <-errs); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(<-errs, <-errs))
 	rec := d.recording(pid)
 	d.stop()
 	var truth *cudasim.Truth

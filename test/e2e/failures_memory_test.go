@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -55,21 +56,15 @@ func newMemoryGroup(t *testing.T) memoryGroup {
 
 func (g *memoryGroup) allow(t *testing.T, bytes int) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(g.dir, g.limit), []byte(strconv.Itoa(bytes)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(g.dir, g.limit), []byte(strconv.Itoa(bytes)), 0o600))
 }
 
 func (g *memoryGroup) usage(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.dir, g.used))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return n
 }
 
@@ -115,9 +110,7 @@ func TestFailureDaemonOutOfMemory(t *testing.T) {
 		"--trace-size-mb", "2000", "--gpu", "continuous", "--no-inject", "--overhead-budget", "0")
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	g.join(d.cmd)
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.cmd.Start())
 	t.Cleanup(func() { _ = d.cmd.Process.Kill() })
 	go func() { d.done <- d.cmd.Wait() }()
 	d.waitLog("ready")
@@ -127,9 +120,7 @@ func TestFailureDaemonOutOfMemory(t *testing.T) {
 		fmt.Sprint(v.PID), "-o", folder)
 	said := &output{}
 	record.Stderr = said
-	if err := record.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, record.Start())
 	t.Cleanup(func() { _ = record.Process.Kill() })
 	waitFor(t, "the first stretch", func() bool {
 		in, err := archive.Inspect(folder, false)

@@ -11,6 +11,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/report"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
+	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
@@ -28,9 +29,7 @@ func simulated(t *testing.T, env ...string) (*runner, cudasim.Paths) {
 func (f *finished) model(t *testing.T, path string) report.Model {
 	t.Helper()
 	var m report.Model
-	if err := json.Unmarshal([]byte(f.report(t, path)), &m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(f.report(t, path)), &m))
 	return m
 }
 
