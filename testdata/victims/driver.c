@@ -1,8 +1,4 @@
 // The victim's calls through the driver API.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include "victim.h"
 
 typedef uint64_t ptr_t;
@@ -40,14 +36,14 @@ static struct {
   int (*cuGraphExecUpdate)(handle, handle, void *), (*cuGraphDestroy)(handle), (*cuDevicePrimaryCtxReset)(int),
       (*cuCtxCreate)(handle *, unsigned, int);
   int (*cuMemcpyPeerAsync)(ptr_t, handle, ptr_t, handle, size_t, handle);
-} cu;
+} lib;
 
 static const struct {
   const char *name;
   size_t at;
   const char *pt; // suffix of the per-thread default stream variant, or null
 } symbols[] = {
-#define S(field, name, pt) {name, offsetof(__typeof__(cu), field), pt},
+#define S(field, name, pt) {name, offsetof(__typeof__(lib), field), pt},
 #define N(field) S(field, #field, NULL)
     N(cuInit) N(cuDeviceGet) N(cuDevicePrimaryCtxRetain) N(cuCtxSetCurrent) N(cuModuleLoadData) N(
         cuModuleGetFunction) N(cuCtxSynchronize) N(cuMemHostAlloc) S(cuLaunchKernel, "cuLaunchKernel",
@@ -66,41 +62,33 @@ static const struct {
                     S(cuCtxCreate, "cuCtxCreate_v2", NULL) S(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", "_ptsz")
                         S(cuGraphLaunch, "cuGraphLaunch", "_ptsz") S(cuLaunchHostFunc, "cuLaunchHostFunc", "_ptsz")};
 
-#define CALL(fn, ...) do { int r_ = cu.fn(__VA_ARGS__); if (r_) { failed = #fn; return r_; } } while (0)
+#define NAME(x) cu##x
+#define HOST_ALLOC cuMemHostAlloc
+#include "calls.h"
 
-static handle context, contexts[MAX_STREAMS], module, streams[MAX_STREAMS], events[MAX_EVENTS];
+static handle context, contexts[MAX_STREAMS], module;
 static struct {
   char *name;
   handle f;
 } kernels[64];
-static int kernel_count;
 static ptr_t device_buffer[2];
-static void *host_buffer[2]; // pageable, pinned
-static size_t device_size, host_size[2];
 
-static void forget(void) {
+// use makes a context the current one. Kernels are those of a module, and so of a context.
+static int use(handle c) {
   kernel_count = 0;
-  memset(streams, 0, sizeof streams);
-  memset(events, 0, sizeof events);
-  device_size = host_size[1] = 0;
+  CALL(cuCtxSetCurrent, c);
+  CALL(cuModuleLoadData, &module, "image");
+  return 0;
 }
 
 static int setup(void *(*sym)(const char *)) {
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-    char name[128];
-    snprintf(name, sizeof name, "%s%s", symbols[i].name, per_thread && symbols[i].pt ? symbols[i].pt : "");
-    void *p = sym(name);
-    if (!p) die("the library has no %s", name);
-    *(void **)((char *)&cu + symbols[i].at) = p;
-  }
+  resolve(sym);
   int dev;
   forget();
   CALL(cuInit, 0);
   CALL(cuDeviceGet, &dev, 0);
   CALL(cuDevicePrimaryCtxRetain, &context, dev);
-  CALL(cuCtxSetCurrent, context);
-  CALL(cuModuleLoadData, &module, "image");
-  return 0;
+  return use(context);
 }
 
 static int thread_setup(void) {
@@ -140,16 +128,6 @@ static int need_device(size_t bytes) {
   CALL(cuMemAlloc, &device_buffer[0], device_size);
   CALL(cuMemAlloc, &device_buffer[1], device_size);
   return 0;
-}
-
-static int need_host(size_t bytes, int pinned) {
-  if (bytes <= host_size[pinned]) return 0;
-  host_size[pinned] = buffer_size(bytes);
-  if (pinned) CALL(cuMemHostAlloc, &host_buffer[1], host_size[1], 0);
-  else
-    host_buffer[0] =
-        mmap(NULL, host_size[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return host_buffer[pinned] == MAP_FAILED ? 2 : 0;
 }
 
 static int copy(const struct transfer *t, uint64_t n) {
@@ -201,69 +179,9 @@ static int stream_new(int nonblocking, int i) {
   return 0;
 }
 
-static int stream_sync(int i) {
-  CALL(cuStreamSynchronize, streams[i]);
-  return 0;
-}
-
-static int stream_query(int i) { return cu.cuStreamQuery(streams[i]); }
-
 static int event_record(int ev, int s) {
   if (!events[ev]) CALL(cuEventCreate, &events[ev], 0);
   CALL(cuEventRecord, events[ev], streams[s]);
-  return 0;
-}
-
-static int event_wait(int ev, int s) {
-  CALL(cuStreamWaitEvent, streams[s], events[ev], 0);
-  return 0;
-}
-
-static int event_sync(int ev) {
-  CALL(cuEventSynchronize, events[ev]);
-  return 0;
-}
-
-static int capture_begin(int s) {
-  CALL(cuStreamBeginCapture, streams[s], 0);
-  return 0;
-}
-
-static int capture_end(int s, void **exec) {
-  handle graph;
-  CALL(cuStreamEndCapture, streams[s], &graph);
-  CALL(cuGraphInstantiate, exec, graph, 0);
-  return 0;
-}
-
-static int graph_launch(void *exec, int s, uint64_t n) {
-  for (uint64_t i = 0; i < n; i++) CALL(cuGraphLaunch, exec, streams[s]);
-  return 0;
-}
-
-static int host_func(void (*fn)(void *), void *data, int s) {
-  CALL(cuLaunchHostFunc, streams[s], fn, data);
-  return 0;
-}
-
-static int graph_update(void *exec, int stream, const struct shape *s, uint64_t n) {
-  handle graph;
-  struct {
-    int result;
-    handle bad, bad_from;
-  } info;
-  CALL(cuStreamBeginCapture, streams[stream], 0);
-  int e = launch(s, n);
-  if (e) return e;
-  CALL(cuStreamEndCapture, streams[stream], &graph);
-  CALL(cuGraphExecUpdate, exec, graph, &info);
-  CALL(cuGraphDestroy, graph);
-  return 0;
-}
-
-static int use(handle c) {
-  CALL(cuCtxSetCurrent, c);
-  CALL(cuModuleLoadData, &module, "image");
   return 0;
 }
 

@@ -1,8 +1,4 @@
 // The victim's calls through the runtime API.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include "victim.h"
 
 typedef void *handle;
@@ -35,14 +31,14 @@ static struct {
       (*cudaGraphInstantiate)(handle *, handle, unsigned long long);
   int (*cudaGraphLaunch)(handle, handle), (*cudaLaunchHostFunc)(handle, void (*)(void *), void *);
   int (*cudaGraphExecUpdate)(handle, handle, void *), (*cudaGraphDestroy)(handle), (*cudaDeviceReset)(void);
-} rt;
+} lib;
 
 static const struct {
   const char *name;
   size_t at;
   const char *pt; // suffix of the per-thread default stream variant, or null
 } symbols[] = {
-#define S(field, name, pt) {name, offsetof(__typeof__(rt), field), pt},
+#define S(field, name, pt) {name, offsetof(__typeof__(lib), field), pt},
 #define N(field) S(field, #field, NULL)
 #define Z(field) S(field, #field, "_ptsz")
     S(registerFatBinary, "__cudaRegisterFatBinary", NULL) S(registerFatBinaryEnd, "__cudaRegisterFatBinaryEnd", NULL)
@@ -55,31 +51,22 @@ static const struct {
                                 N(cudaGraphInstantiate) Z(cudaGraphLaunch) Z(cudaLaunchHostFunc) N(cudaGraphExecUpdate)
                                     N(cudaGraphDestroy) N(cudaDeviceReset)};
 
-#define CALL(fn, ...) do { int r_ = rt.fn(__VA_ARGS__); if (r_) { failed = #fn; return r_; } } while (0)
+#define NAME(x) cuda##x
+#define HOST_ALLOC cudaHostAlloc
+#include "calls.h"
 
-static handle streams[MAX_STREAMS], events[MAX_EVENTS];
 static void **binary;
 static struct {
   char *name; // its address is what the runtime knows the kernel by
 } kernels[64];
-static int kernel_count;
-static void *device_buffer[2], *host_buffer[2]; // host: pageable, pinned
-static size_t device_size, host_size[2];
+static void *device_buffer[2];
 
 static int setup(void *(*sym)(const char *)) {
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-    char name[128];
-    snprintf(name, sizeof name, "%s%s", symbols[i].name, per_thread && symbols[i].pt ? symbols[i].pt : "");
-    void *p = sym(name);
-    if (!p) die("the library has no %s", name);
-    *(void **)((char *)&rt + symbols[i].at) = p;
-  }
+  resolve(sym);
   kernel_count = 0;
-  memset(streams, 0, sizeof streams);
-  memset(events, 0, sizeof events);
-  device_size = host_size[1] = 0;
-  binary = rt.registerFatBinary("image");
-  rt.registerFatBinaryEnd(binary);
+  forget();
+  binary = lib.registerFatBinary("image");
+  lib.registerFatBinaryEnd(binary);
   CALL(cudaFree, NULL); // the usual way to have a context made now
   return 0;
 }
@@ -96,7 +83,7 @@ static const void *kernel(const char *name) {
     if (known && !strcmp(known, name)) return &kernels[i];
   }
   int at = kernel_count < 64 ? __atomic_fetch_add(&kernel_count, 1, __ATOMIC_RELAXED) : 63;
-  rt.registerFunction(binary, &kernels[at], name, name, -1, NULL, NULL, NULL, NULL, NULL);
+  lib.registerFunction(binary, &kernels[at], name, name, -1, NULL, NULL, NULL, NULL, NULL);
   __atomic_store_n(&kernels[at].name, strdup(name), __ATOMIC_RELEASE);
   return &kernels[at];
 }
@@ -119,16 +106,6 @@ static int need_device(size_t bytes) {
   CALL(cudaMalloc, &device_buffer[0], device_size);
   CALL(cudaMalloc, &device_buffer[1], device_size);
   return 0;
-}
-
-static int need_host(size_t bytes, int pinned) {
-  if (bytes <= host_size[pinned]) return 0;
-  host_size[pinned] = buffer_size(bytes);
-  if (pinned) CALL(cudaHostAlloc, &host_buffer[1], host_size[1], 0);
-  else
-    host_buffer[0] =
-        mmap(NULL, host_size[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return host_buffer[pinned] == MAP_FAILED ? 2 : 0;
 }
 
 static int copy(const struct transfer *t, uint64_t n) {
@@ -179,71 +156,15 @@ static int stream_new(int nonblocking, int i) {
   return 0;
 }
 
-static int stream_sync(int i) {
-  CALL(cudaStreamSynchronize, streams[i]);
-  return 0;
-}
-
-static int stream_query(int i) { return rt.cudaStreamQuery(streams[i]); }
-
 static int event_record(int ev, int s) {
   if (!events[ev]) CALL(cudaEventCreate, &events[ev]);
   CALL(cudaEventRecord, events[ev], streams[s]);
   return 0;
 }
 
-static int event_wait(int ev, int s) {
-  CALL(cudaStreamWaitEvent, streams[s], events[ev], 0);
-  return 0;
-}
-
-static int event_sync(int ev) {
-  CALL(cudaEventSynchronize, events[ev]);
-  return 0;
-}
-
-static int capture_begin(int s) {
-  CALL(cudaStreamBeginCapture, streams[s], 0);
-  return 0;
-}
-
-static int capture_end(int s, void **exec) {
-  handle graph;
-  CALL(cudaStreamEndCapture, streams[s], &graph);
-  CALL(cudaGraphInstantiate, exec, graph, 0);
-  return 0;
-}
-
-static int graph_launch(void *exec, int s, uint64_t n) {
-  for (uint64_t i = 0; i < n; i++) CALL(cudaGraphLaunch, exec, streams[s]);
-  return 0;
-}
-
-static int host_func(void (*fn)(void *), void *data, int s) {
-  CALL(cudaLaunchHostFunc, streams[s], fn, data);
-  return 0;
-}
-
-static int graph_update(void *exec, int stream, const struct shape *s, uint64_t n) {
-  handle graph;
-  struct {
-    int result;
-    handle bad, bad_from;
-  } info;
-  CALL(cudaStreamBeginCapture, streams[stream], 0);
-  int e = launch(s, n);
-  if (e) return e;
-  CALL(cudaStreamEndCapture, streams[stream], &graph);
-  CALL(cudaGraphExecUpdate, exec, graph, &info);
-  CALL(cudaGraphDestroy, graph);
-  return 0;
-}
-
 static int reset(void) {
   CALL(cudaDeviceReset);
-  memset(streams, 0, sizeof streams);
-  memset(events, 0, sizeof events);
-  device_size = host_size[1] = 0;
+  forget();
   CALL(cudaFree, NULL);
   return 0;
 }
