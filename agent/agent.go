@@ -37,6 +37,24 @@ func Image(goarch string) ([]byte, error) {
 	return nil, fmt.Errorf("agent for %s: %w", goarch, ErrNoImage)
 }
 
+// cuptiBytes is the size of agent_params.cupti in abi.h, the last field.
+const cuptiBytes = 480
+
+// SetCUPTI has an image that a program loads by itself use this libcupti where the program maps none.
+func SetCUPTI(image []byte, path string) error {
+	if len(path) >= cuptiBytes {
+		return fmt.Errorf("the path of libcupti has %d bytes, more than %d", len(path), cuptiBytes-1)
+	}
+	l, err := Describe(image)
+	if err != nil {
+		return err
+	}
+	field := image[l.Params+l.ParamsSize-cuptiBytes:][:cuptiBytes]
+	clear(field)
+	copy(field, path)
+	return nil
+}
+
 // Layout describes where things are in an image.
 type Layout struct {
 	Params     int64  // offset in the file of struct agent_params (abi.h)

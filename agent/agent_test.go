@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/inferscope/inferscope/agent"
@@ -171,6 +172,36 @@ func TestImagesAreWhatTheSourcesMake(t *testing.T) {
 		got, err := os.ReadFile(filepath.Join(dir, "agent_"+arch+".so"))
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: the sources make another image than the committed one (%v): run 'make generate'", arch, err)
+		}
+	}
+}
+
+// TestSetCUPTI: the path is where the agent reads it, the last of its parameters, and nothing else changes.
+func TestSetCUPTI(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64"} {
+		image, err := agent.Image(arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := bytes.Clone(image)
+		l, err := agent.Describe(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/opt/cuda/lib64/libcupti.so.13", "/a", strings.Repeat("x", 479), ""} {
+			if err := agent.SetCUPTI(image, path); err != nil {
+				t.Fatal(err)
+			}
+			end := l.Params + l.ParamsSize
+			if got := string(bytes.TrimRight(image[end-480:end], "\x00")); got != path {
+				t.Errorf("%s: %q, want %q", arch, got, path)
+			}
+		}
+		if !bytes.Equal(image, before) {
+			t.Errorf("%s: something else was changed", arch)
+		}
+		if err := agent.SetCUPTI(image, strings.Repeat("x", 480)); err == nil {
+			t.Errorf("%s: a path without room for its end was taken", arch)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (j *job) environment(environ config.Environment, agents bool) (out config.E
 		return out, done, nil
 	}
 	if v, _ := environ.Get(injectionEnv); v == "" {
-		path, remove, err := placeAgent()
+		path, remove, err := placeAgent(j.flags.cupti)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -49,11 +49,14 @@ func (j *job) environment(environ config.Environment, agents bool) (out config.E
 }
 
 // placeAgent writes the agent to a file that the program can load, and returns its path; "" if there is no such place:
-// the daemon then injects the agent at the first CUDA call.
-func placeAgent() (path string, remove func(), err error) {
+// the daemon then injects the agent at the first CUDA call. cupti is the value of --cupti.
+func placeAgent(cupti string) (path string, remove func(), err error) {
 	image, err := agent.Image(runtime.GOARCH)
 	if err != nil {
 		return "", func() {}, nil //nolint:nilerr // there is none for this machine
+	}
+	if err := agent.SetCUPTI(image, cupti); err != nil {
+		return "", nil, clierror.New(clierror.Usage, "see --cupti in inferscope run --help", err)
 	}
 	dir, err := os.MkdirTemp("", "inferscope-agent-")
 	if err != nil {

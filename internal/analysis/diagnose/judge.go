@@ -170,7 +170,7 @@ func (a *analysis) unseen() string {
 				return s + ": records were dropped in each window"
 			}
 		}
-		return s + " in this time: ask for a longer one"
+		return s + " in this time: record for longer, or with --gpu continuous"
 	}
 	return s + ": the daemon runs with --gpu off, or has no agent in it"
 }
