@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -46,6 +47,15 @@ func secured(t *testing.T, text string) {
 // render runs helm on the chart.
 func render(t *testing.T, set ...string) string {
 	t.Helper()
+	out, err := tryRender(t, set...)
+	if err != nil {
+		t.Fatalf("helm with %v: %v", set, err)
+	}
+	return out
+}
+
+func tryRender(t *testing.T, set ...string) (string, error) {
+	t.Helper()
 	args := []string{
 		"template", "inferscope", "helm/inferscope", "--namespace", "inferscope", "--kube-version", "1.34.0",
 	}
@@ -57,9 +67,27 @@ func render(t *testing.T, set ...string) string {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("helm %v: %v\n%s", args, err, stderr.String())
+		err = fmt.Errorf("%w: %s", err, &stderr)
 	}
-	return string(out)
+	return string(out), err
+}
+
+// TestChartValues: a value that the chart does not have, or that is of another kind, is an error and is named.
+func TestChartValues(t *testing.T) {
+	for set, names := range map[string]string{
+		"metrics.enable=false":       "enable",
+		"recording.enabled=false":    "recording",
+		"recordings.quotaMB=lots":    "quotaMB",
+		"recordings.upload=bucket":   "upload",
+		"metrics.port=99999":         "port",
+		"otlp.sample=1.5":            "sample",
+		"overheadBudget=two":         "overheadBudget",
+		"image.pullPolicy=Sometimes": "pullPolicy",
+	} {
+		if _, err := tryRender(t, set); err == nil || !strings.Contains(err.Error(), names) {
+			t.Errorf("%s: %v", set, err)
+		}
+	}
 }
 
 // TestChart: what the chart makes of its values is what Kubernetes understands, and says what was asked for.

@@ -141,18 +141,20 @@ func answerFacts(m *Model) document.Facts {
 		f.Add("Based on", text)
 	}
 	if o := m.Diagnosis.Observed; o != nil {
-		f.Add(
-			"Recording",
-			fmt.Sprintf(
-				"added %s of the time in windows (%s to %s), which is left out of what follows and of predictions",
-				format.Percent(o.Share),
-				format.Percent(o.Low),
-				format.Percent(o.High),
-			),
-		)
+		f.Add("Recording", fmt.Sprintf(
+			"added %s of the time in windows, which is left out of what follows and of predictions",
+			percentText(o.Share, o.Low, o.High)))
 	}
 	f.Add("Losses", lossText(m.Doubts))
 	return f
+}
+
+// percentText is a share with its interval, where that says more than the share.
+func percentText(share, low, high float64) string {
+	if format.Percent(low) == format.Percent(high) {
+		return format.Percent(share)
+	}
+	return fmt.Sprintf("%s (%s to %s)", format.Percent(share), format.Percent(low), format.Percent(high))
 }
 
 // programText names the target and the window, and how the target ended where it did.

@@ -336,3 +336,16 @@ func TestOptionalSources(t *testing.T) {
 		}
 	}
 }
+
+// An interval that reads as the share itself is left out.
+func TestPercentText(t *testing.T) {
+	for want, v := range map[string][3]float64{
+		"2.0%":                {0.02, 0.0199999, 0.0200001},
+		"2.0% (1.0% to 3.0%)": {0.02, 0.01, 0.03},
+		"<0.1%":               {0.0001, 0.00001, 0.0002},
+	} {
+		if got := percentText(v[0], v[1], v[2]); got != want {
+			t.Errorf("%v: %q, want %q", v, got, want)
+		}
+	}
+}
