@@ -373,9 +373,9 @@ func (p *player) mode(m uint32) {
 // until waits for something, and fails the test after 20 s.
 func (p *player) until(what string, ok func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.t.Fatalf("no %s within 20 s; %s; stderr: %s", what, p.status(), p.victim.Stderr())
+			p.t.Fatalf("no %s within a minute; %s; stderr: %s", what, p.status(), p.victim.Stderr())
 		}
 	}
 }
