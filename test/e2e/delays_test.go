@@ -169,7 +169,7 @@ func plantedServers() []plantedServer {
 		},
 		{
 			name: "well, bursts for which there is room", settings: `{"slots": 32}`,
-			clients: many(24, client{requests: 4, tokens: 40, words: 20, pause: 300 * time.Millisecond}),
+			clients: many(8, client{requests: 8, tokens: 40, words: 20, pause: 300 * time.Millisecond}),
 		},
 		{
 			name: "a log of much JSON", settings: `{"log_kb": 80}`, want: "api-server", place: "log",
