@@ -44,32 +44,16 @@ func (a *analysis) inSteps(it *Iteration) stepCalls {
 	functions := a.t.Rec.Meta.Functions
 	counts := make([]uint64, len(functions))
 	pageable := a.pageable()
-	launched, pending := false, []uint16{} // since the last wait: a launch, and allocations after it
 	for i := a.t.Threads[th].First; i < a.t.Threads[th].Last; i++ {
 		op := &a.t.Ops[i]
 		if !op.Outer() || op.Start < it.From || op.End() > it.To {
 			continue
 		}
-		switch f := &functions[op.Func]; f.Group {
-		case "alloc", "free": // between steps it is in nobody's way
-			if launched {
-				pending = append(pending, op.Func)
-			}
-			continue
-		case "sync":
-			launched, pending = false, pending[:0]
-		case "launch":
-			for _, fn := range pending {
-				counts[fn]++
-			}
-			launched, pending = true, pending[:0]
-		case "copy":
-			if !pageable[i] && strings.Contains(f.Base, "Async") {
-				continue
-			}
+		if f := &functions[op.Func]; f.Group != "copy" || pageable[i] || !strings.Contains(f.Base, "Async") {
+			counts[op.Func]++
 		}
-		counts[op.Func]++
 	}
+	within := a.allocatesWithin(&a.t.Threads[th], it)
 	s.known = true
 	most := map[string]uint64{}
 	for i, n := range counts {
@@ -82,7 +66,7 @@ func (a *analysis) inSteps(it *Iteration) stepCalls {
 		}
 		switch kind {
 		case "alloc", "free":
-			kind = "alloc"
+			kind, each = "alloc", within*each
 			if !strings.Contains(name, "Async") && !strings.Contains(name, "FromPool") {
 				take(&s.allocations, &s.allocates)
 			}
@@ -93,6 +77,41 @@ func (a *analysis) inSteps(it *Iteration) stepCalls {
 		}
 	}
 	return s
+}
+
+// allocatesWithin returns the share of a thread's allocations that lie between two launches without a wait, of those
+// that were made while launches were recorded: between steps they are in nobody's way.
+func (a *analysis) allocatesWithin(th *timeline.Thread, it *Iteration) float64 {
+	var seen timeline.Spans
+	if int(th.Process) < len(a.t.Seen) {
+		seen = a.t.Seen[th.Process].Calls
+	}
+	all, within, pending, launched := 0, 0, 0, false
+	for i := th.First; i < th.Last; i++ {
+		op := &a.t.Ops[i]
+		switch {
+		case !op.Outer() || op.Start < it.From || op.End() > it.To:
+			continue
+		case len(seen) > 0 && !seen.Holds(op.Start):
+			launched, pending = false, 0
+			continue
+		}
+		switch a.t.Rec.Meta.Functions[op.Func].Group {
+		case "alloc", "free":
+			if all++; launched {
+				pending++
+			}
+		case "sync":
+			launched, pending = false, 0
+		case "launch":
+			within += pending
+			launched, pending = true, 0
+		}
+	}
+	if all == 0 {
+		return 1
+	}
+	return float64(within) / float64(all)
 }
 
 // launchesEach is how many kernels a thread launches for each time that it waits for the GPU: one is what a step has

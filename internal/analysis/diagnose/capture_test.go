@@ -7,20 +7,23 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
-// allocating is a step of 20 ms that launches for most of it, and allocates and frees in it: before its last launch, or
-// after its wait.
-func allocating(t *testing.T, with, inside bool) *scene {
+// allocating is a step of 20 ms that launches for most of it, and allocates and frees in it: before its last launch,
+// which is recorded of some steps, or after its wait.
+func allocating(t *testing.T, with bool, inside uint64) *scene {
 	s := newScene(t)
 	for i := range uint64(50) {
 		at := i * 20
 		s.kernel(at, at+2)
 		waits := at + 1
-		if inside {
+		if inside > 0 {
 			waits = at + 18
+		}
+		if i < inside {
 			s.kernel(at+17, at+18)
 		}
 		s.step(at+2, at+14, cause.LaunchOverhead)
@@ -47,7 +50,7 @@ func allocating(t *testing.T, with, inside bool) *scene {
 
 // TestGraphPreconditions: what prevents that a step is recorded as a graph comes before the advice to record it.
 func TestGraphPreconditions(t *testing.T) {
-	d := allocating(t, true, true).diagnose()
+	d := allocating(t, true, 50).diagnose()
 	if causes(d) != "allocation launch-overhead" {
 		t.Fatalf("findings %q", causes(d))
 	}
@@ -55,10 +58,18 @@ func TestGraphPreconditions(t *testing.T) {
 		!strings.Contains(got, "2 in each iteration") {
 		t.Errorf("to change first: %s", got)
 	}
-	if d = allocating(t, true, false).diagnose(); causes(d) != "launch-overhead allocation" {
+	if d = allocating(t, true, 0).diagnose(); causes(d) != "launch-overhead allocation" {
 		t.Errorf("allocations between steps are not in the way, and the findings are %q", causes(d))
 	}
-	if d = allocating(t, false, false).diagnose(); causes(d) != "launch-overhead allocation" {
+	s := allocating(t, true, 10)
+	s.Meta.GPU.Windows[0].Calls = false
+	s.Meta.GPU.Windows = append(s.Meta.GPU.Windows, recording.GPUWindow{
+		PID: recordtest.PID, From: start, To: start + 200*ms, Calls: true, End: "open",
+	})
+	if d = s.diagnose(); causes(d) != "allocation launch-overhead" {
+		t.Errorf("launches in windows: findings %q", causes(d))
+	}
+	if d = allocating(t, false, 0).diagnose(); causes(d) != "launch-overhead allocation" {
 		t.Errorf("nothing is known to be in the way, and the findings are %q", causes(d))
 	}
 	if got := d.Findings[0].Changes[0].Text; strings.Contains(got, "First") {
@@ -106,12 +117,12 @@ func TestWaitsSplitLaunches(t *testing.T) {
 
 // TestEagerEngine: vLLM that launches kernel by kernel is told how to record graphs, and not to write them by hand.
 func TestEagerEngine(t *testing.T) {
-	s := allocating(t, false, false)
+	s := allocating(t, false, 0)
 	s.Stack(recordtest.Python("execute_model", "/site-packages/vllm/v1/worker/gpu_model_runner.py", 12))
 	if got := s.diagnose().Findings[0].Changes[0].Text; !strings.Contains(got, "--enforce-eager") {
 		t.Errorf("to change first: %s", got)
 	}
-	s = allocating(t, false, false)
+	s = allocating(t, false, 0)
 	s.Stack(recordtest.Python("execute_model", "/site-packages/vllm/v1/worker/gpu_model_runner.py", 12))
 	s.Event(event.Event{
 		TS: start + ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuGraphLaunch"), Kind: event.Call,
