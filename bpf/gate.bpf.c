@@ -117,7 +117,10 @@ int launch(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Attached to other calls: those that can wait for the GPU, and while CUPTI is removed all that CUPTI intercepts. */
+/*
+ * Attached to other calls, only while threads are held: to those that can wait for the GPU, and while CUPTI is removed
+ * to all that CUPTI intercepts. Probes of perf events, which take long to remove, stay on the former.
+ */
 SEC("uprobe.multi")
 int call(struct pt_regs *ctx)
 {
