@@ -54,11 +54,16 @@ enum agent_kind {
 	                    * agent_step as 8 uint32_t, 4294967295 where it was more; ts: when the first began; dur: the
 	                    * longest flush while it was open, ret: us from its opening to that; tid: ns of enabling the
 	                    * callbacks that end it */
+	AGENT_HOLD = 71,   /* gates were closed from ts on, for dur, by tid, the thread that then works: args[0] ns until
+	                    * all other threads were outside (all of dur: they were not), [1] ns of these, [2] ns of the
+	                    * rest for which it waited for a CPU */
 };
 
 /* What an AGENT_WINDOW says of its window, beside how it ended. */
 enum agent_window {
 	WINDOW_CALLS = 1, /* calls were seen by callbacks */
+	WINDOW_STARVED = 4, /* it was not finalized because the thread that would do it waits for CPUs: others would have
+	                     * been held for too long */
 	WINDOW_OWN = 2,   /* END_FINALIZED by the agent's own thread: no thread of the target was held up by its work */
 };
 

@@ -41,6 +41,12 @@ enum phase {
 	                   * may */
 };
 
+/* How long a thread has waited for a CPU so far, and how often it got one. */
+struct waits {
+	uint32_t tid; /* 0: of none */
+	uint64_t ns, turns;
+};
+
 struct window {
 	uint32_t phase;       /* enum phase */
 	uint32_t calls;       /* wanted calls that were seen in it */
@@ -50,6 +56,8 @@ struct window {
 	uint64_t tried;       /* when a thread of the target last tried to end it, ns */
 	uint32_t tries;       /* so far */
 	uint32_t own;         /* the agent's own thread: 1 tried to end it, 2 has ended it */
+	uint32_t starved;     /* 1: a finalize was not begun because the thread that would make it waits for CPUs */
+	struct waits waits;   /* of the thread that launches graphs, when the window opened */
 	void *subscriber;
 	uint32_t kinds;       /* bit i: the i-th kind of window.c is on */
 	uint32_t thread_ids;  /* CUpti_ActivityThreadIdType before it, + 1; 0: not changed */
@@ -88,6 +96,7 @@ struct agent {
 	int slow_out; /* the last way out was long, and threads were held meanwhile */
 	int kept;    /* between windows it was not given up */
 	uint32_t turns; /* of the ring, when we last looked what is wanted */
+	struct waits waits; /* of the agent's thread, when it last asked for the gates */
 	struct window window;
 };
 extern struct agent the;
@@ -167,6 +176,7 @@ struct graphs {
 void graph_seen(uint64_t exec, uint32_t tid, int again);
 /* graphs_allow says whether that thread may finalize; 0: one that launches none. */
 int graphs_allow(uint32_t tid);
+uint32_t graphs_launcher(void); /* the thread that launches them; 0: none was seen to */
 int graphs_several(void); /* no thread may, ever */
 int graphs_any(void);
 int graphs_all_seen(void);
@@ -190,6 +200,7 @@ int window_release(int last); /* unsubscribes, kinds and callbacks being off, wh
                                * not */
 void window_keep(void);   /* ends it here and now, but stays subscribed */
 void window_want(void);   /* let the next synchronizing exit end it */
+int window_starved(void); /* the thread that launches graphs waits for CPUs: it is not to finalize in this window */
 int window_unwant(void);  /* 0 where that has begun */
 void window_finish(uint32_t tid, uint32_t before); /* in a callback, by the thread that took it, which is tid, out of
                                                     * that phase: as it was where a graph is in the way */
@@ -216,6 +227,15 @@ void gate_forget(void);    /* in a forked child: nobody is held there */
 void gate_renew(void);    /* asks anew where a launch has come by */
 void gate_wait(int on);   /* the agent's thread waits for the driver's lock from here on */
 
+/* waits.c: how long threads wait for a CPU, and critical sections for which gates hold threads. */
+void waits_begin(struct waits *, uint32_t tid);
+/* waits_allow reports whether that thread may begin a flush or a finalize, others having been held for so long: it is
+ * expected to end before one is held for 10 ms. Always, where nothing may stay or no gate holds anyone. */
+int waits_allow(const struct waits *, uint32_t tid, uint64_t held);
+void section_close(void); /* the gates close now; the calling thread is the one that works then */
+void section_out(void);   /* all others are outside */
+void section_end(uint64_t opened); /* the gates have opened: writes AGENT_HOLD */
+
 /* outside.c: whether all other threads are outside of the driver and CUPTI, and held before they go in again. */
 struct sleeper {
 	long call; /* its number, and first argument */
@@ -224,6 +244,8 @@ struct sleeper {
 int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so long, or 6 ms once a thread is held,
                                               * until all but this thread and the agent's are outside; 0: they are not,
                                               * and the gates are open */
+uint64_t outside_held_for(void); /* ns since a gate has held the first of them; 0: none is held */
+long task_read(uint32_t tid, const char *file, char *to, size_t room); /* of /proc/self/task/TID; bytes, or -errno */
 void outside_held(void); /* a thread is held by a gate from now on */
 /* outside_at_exit, whether all threads but the one that exits are outside. None is held, so it is good for a flush
  * alone. */

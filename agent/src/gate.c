@@ -317,6 +317,7 @@ void gate_ask(enum agent_ask what)
 	ask = ask + 1 ? ask + 1 : 1;
 	__atomic_store_n(
 	    &gate.asked, ask | (uint64_t)__atomic_load_n(&gate.passed, __ATOMIC_SEQ_CST) << 32, __ATOMIC_SEQ_CST);
+	waits_begin(&the.waits, the.tid);
 	store(&r->asked, what);
 	store(&r->ask, ask);
 }

@@ -40,6 +40,13 @@ int graphs_allow(uint32_t tid)
 	return !graphs_several() && !another(load(&graphs.thread), tid) && !another(load(&the.ring->graph_thread), tid);
 }
 
+uint32_t graphs_launcher(void)
+{
+	uint32_t seen = load(&the.ring->graph_thread);
+
+	return seen ? seen : load(&graphs.thread);
+}
+
 void graph_seen(uint64_t exec, uint32_t tid, int again)
 {
 	note_thread(tid);

@@ -186,7 +186,7 @@ static void rest(struct loop *l, uint32_t mode, uint32_t seen)
 {
 	uint64_t t = now(), then = next(l);
 	int heard = load(&the.ring->wake) != 0; /* without a daemon nothing holds launches while a window ends */
-	int due = t >= then || (mode == MODE_CONTINUOUS && !l->refused) || mode == MODE_OFF;
+	int due = t >= then || (mode == MODE_CONTINUOUS && !l->refused) || (mode == MODE_OFF && !the.window.starved);
 
 	acknowledge_flush(load(&the.ring->flush));
 	if (!heard || gates_lost() || (mode == MODE_OFF && !the.kept)) {
@@ -379,6 +379,17 @@ static int end_itself(struct loop *l, uint32_t mode)
 	return 0;
 }
 
+/* Ends a window without a finalize, for which a thread may get no CPU. */
+static void end_otherwise(struct loop *l, uint32_t mode)
+{
+	if (graphs_any() || !graphs_allow(0)) {
+		drop(l, mode);
+	} else if (load(&the.window.phase) == PHASE_OPEN || !window_unwant()) {
+		window_keep();
+		ended(l, END_KEPT);
+	}
+}
+
 static void record(struct loop *l, uint32_t mode, uint32_t seen)
 {
 	uint64_t until, end = the.window.opened + on_ns();
@@ -431,6 +442,10 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		l->calls = peek(&the.window.calls);
 		set_state(STATE_CLOSING, 0);
 	}
+	if (mode != MODE_QUIT && !ends_itself() && window_starved()) {
+		end_otherwise(l, mode);
+		return;
+	}
 	if (!may_finalize() || exiting() || !gate_ready()) {
 		if (overdue(l, mode))
 			drop(l, mode);
@@ -444,6 +459,10 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		/* With so many threads they are rarely outside together: keep CUPTI, idle. */
 		window_keep();
 		ended(l, END_KEPT);
+		return;
+	}
+	if (mode != MODE_QUIT && window_starved()) { /* until the retry: other threads wait for CPUs, too */
+		futex_wait(&the.ring->wake, seen, POLL / 4);
 		return;
 	}
 	window_want();
@@ -461,6 +480,8 @@ static void close(struct loop *l, uint32_t mode)
 		window_unwant(); /* record() ends it */
 	else if (overdue(l, mode) || graphs_several())
 		drop(l, mode);
+	else if (mode != MODE_QUIT && window_starved())
+		end_otherwise(l, mode);
 	else if (ends_itself() && now() >= l->retry)
 		window_unwant(); /* this thread tries once more */
 	else if ((!end_due(mode) || flush_due(l)) && !window_unwant() && end_due(mode)) {

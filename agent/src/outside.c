@@ -227,7 +227,7 @@ static char *digits(char *to, uint32_t n)
 	return to;
 }
 
-static long read_of(uint32_t tid, const char *file, char *to, size_t room)
+long task_read(uint32_t tid, const char *file, char *to, size_t room)
 {
 	char path[64] = "/proc/self/task/";
 	long fd, n;
@@ -246,7 +246,7 @@ int sleeps(uint32_t tid, struct sleeper *s)
 {
 	char line[256];
 	uintptr_t words[16] = { 0 };
-	long n = read_of(tid, "/syscall", line, sizeof(line));
+	long n = task_read(tid, "/syscall", line, sizeof(line));
 	int count = 0;
 
 	if (n <= 0 || line[0] < '0' || line[0] > '9') /* "running", or -1: in none */
@@ -271,7 +271,7 @@ static int is_named(uint32_t tid, const char *name)
 {
 	char is[24];
 
-	return read_of(tid, "/comm", is, sizeof(is)) > 0 && found(is, name) == is;
+	return task_read(tid, "/comm", is, sizeof(is)) > 0 && found(is, name) == is;
 }
 
 /* Classifies a thread by its stack pointer and program counter; less than 0: the stack cannot be read. */
@@ -444,6 +444,7 @@ int outside_wait(uint32_t but, uint64_t ns)
 	if (!but && !gate_all() && !graphs_allow(0))
 		return 0; /* the thread that launches graphs is not held */
 	store(&out.held, 0);
+	section_close();
 	store(&out.since, now());
 	if (gate_shut() && closed(but, gated) && look(but, ns, 0) && closed(but, gated))
 		return 1;
@@ -462,10 +463,21 @@ int outside_at_exit(uint64_t ns)
 	return all;
 }
 
+uint64_t outside_held_for(void)
+{
+	uint64_t held = load(&out.held);
+
+	return held ? now() - held : 0;
+}
+
 void outside_end(void)
 {
+	uint64_t t;
+
 	store(&out.since, 0);
+	t = now();
 	gate_open();
+	section_end(t);
 }
 
 void outside_forget(void)

@@ -105,7 +105,7 @@ static void reset(void)
 	w->records = w->dropped = w->off = w->left = 0;
 	memset(w->took, 0, sizeof(w->took));
 	w->want_took = w->caller = w->several = w->own = w->given_up = 0;
-	w->tried = w->tries = 0;
+	w->tried = w->tries = w->starved = 0;
 	w->flush_took = w->flush_at = 0;
 	w->began = now();
 	if (!the.dormant)
@@ -238,6 +238,7 @@ int window_open(void)
 	exit_watch_first();
 	w->opened = now();
 	w->entered = w->opened - w->began;
+	waits_begin(&w->waits, graphs_launcher());
 	store(&w->phase, PHASE_OPEN);
 	return 0;
 }
@@ -250,6 +251,16 @@ void window_want(void)
 	calls_enable(1, 1);
 	the.window.want_took = (uint32_t)(now() - t);
 	store(&the.window.phase, PHASE_WANTED);
+}
+
+int window_starved(void)
+{
+	struct window *w = &the.window;
+	uint32_t tid = graphs_launcher();
+
+	if (!load(&w->starved) && tid && !graphs_allow(0) && !waits_allow(&w->waits, tid, 0))
+		store(&w->starved, 1);
+	return load(&w->starved) != 0;
 }
 
 int window_unwant(void)
@@ -267,30 +278,40 @@ static int graphs_out(uint32_t tid)
 	return graphs_allow(tid);
 }
 
-/* Like outside_wait, and all threads stay held until outside_end. */
-static int all_out(uint32_t but, uint64_t ns)
+/* Like outside_wait, and all threads stay held until outside_end. STARVED: the calling thread may lose its CPU for so
+ * long that they do not even begin to be held. */
+static enum { INSIDE = 0, OUT = 1, STARVED = 2 } all_out(uint32_t but, uint64_t ns)
 {
+	const struct waits *waits = but ? &the.window.waits : &the.waits;
+	uint32_t tid = but ? but : the.tid;
+	int may;
+
+	if (!waits_allow(waits, tid, 0))
+		return STARVED;
 	if (!outside_wait(but, ns))
-		return 0;
-	if (gate_keep())
-		return 1;
+		return INSIDE;
+	section_out();
+	may = waits_allow(waits, tid, outside_held_for());
+	if (may && gate_keep())
+		return OUT;
 	outside_end();
-	return 0;
+	return may ? INSIDE : STARVED;
 }
 
 /* In a call of the agent's own the others are outside already. */
 static int others_out(uint32_t tid)
 {
 	uint32_t n;
-	int out;
+	int is;
 
 	if (the.window.own == 1)
 		return 1;
 	n = the.window.tries++ / TRIES_PER_DOUBLING;
-	out = all_out(tid, TARGET_END_TIMEOUT << (n < 2 ? n : 2));
-
+	is = all_out(tid, TARGET_END_TIMEOUT << (n < 2 ? n : 2));
+	if (is == STARVED)
+		store(&the.window.starved, 1);
 	the.window.tried = now();
-	return out;
+	return is == OUT;
 }
 
 void window_finish(uint32_t tid, uint32_t before)
@@ -333,8 +354,10 @@ static void own_call(void)
 int window_end(int last)
 {
 	uint64_t t = now();
+	int is = all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT);
 
-	if (!all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT))
+	the.window.starved = is == STARVED;
+	if (is != OUT)
 		return 0;
 	the.window.own = 1;
 	the.cupti.callback(1, the.window.subscriber, DOMAIN_DRIVER, OWN_CALL);
@@ -365,7 +388,7 @@ int window_end(int last)
 static int hand_over(uint64_t patience)
 {
 	uint32_t exits = exiting();
-	int out = exits ? outside_at_exit(patience) : all_out(0, patience);
+	int out = exits ? outside_at_exit(patience) : all_out(0, patience) == OUT;
 	uint64_t t;
 
 	the.window.off = now();
@@ -410,7 +433,7 @@ int window_drop(int last)
 
 int window_release(int last)
 {
-	if (!all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT))
+	if (all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT) != OUT)
 		return 0;
 	give_up();
 	return 1;
@@ -433,7 +456,7 @@ int window_flush(void)
 	struct window *w = &the.window;
 	uint64_t t, ns;
 
-	if (!all_out(0, FLUSH_TIMEOUT))
+	if (all_out(0, FLUSH_TIMEOUT) != OUT)
 		return 0;
 	t = now();
 	the.cupti.flush(0);
@@ -467,6 +490,8 @@ void window_written(int how)
 		.args = { w->records, w->dropped, w->entered, w->left - w->off },
 	};
 
+	if (w->starved && how != END_FINALIZED)
+		s.func |= WINDOW_STARVED;
 	write_steps(w);
 	for (int i = 0; !ring_write(&s) && i < WRITE_RETRIES && !exiting(); i++)
 		futex_wait(&the.ring->wake, peek(&the.ring->wake), POLL);

@@ -30,6 +30,35 @@ type AgentStatus struct {
 	Steps []WindowSteps `json:"window_steps,omitempty"` // of the last windows, 64 at most, the latest last
 	// threads that were kept out of the driver for moments; null: none was
 	Held *Held `json:"held,omitempty"`
+	// critical sections for which they were, and windows that ended otherwise because one would have taken too long
+	Sections *Sections `json:"held_sections,omitempty"`
+	Starved  uint64    `json:"starved"`
+}
+
+// Sections describes where the time of critical sections went, in which CUPTI is flushed or removed and gates hold
+// threads. The parts of a section add up to it.
+type Sections struct {
+	Drain   Times `json:"drain"`    // until all other threads were outside of the driver, or the agent gave up
+	CPUWait Times `json:"cpu_wait"` // of the thread that flushes or removes CUPTI, for a CPU
+	Work    Times `json:"work"`     // the rest
+}
+
+// Times counts sections by the time that a part of them took.
+type Times struct {
+	Counts  [5]uint32 `json:"counts"`     // up to each of HeldUpTo, and longer
+	Sum     uint64    `json:"sum_ns"`     // all together
+	Longest uint64    `json:"longest_ns"` // one of them
+}
+
+// Add counts a section, of which the part took so long (ns).
+func (t *Times) Add(ns uint64) {
+	i := 0
+	for i < len(HeldUpTo) && ns > uint64(HeldUpTo[i]) {
+		i++
+	}
+	t.Counts[i]++
+	t.Sum += ns
+	t.Longest = max(t.Longest, ns)
 }
 
 // Held describes for how long an agent kept threads of its process out of the driver, as the process itself says.
@@ -39,7 +68,7 @@ type Held struct {
 	Longest uint64    `json:"longest_ns"` // one of them
 }
 
-// HeldUpTo are the bounds of Held.Threads; the last ones were held for longer.
+// HeldUpTo are the bounds of Held.Threads and Times.Counts; the last ones took longer.
 var HeldUpTo = [4]time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond}
 
 // WindowSteps says when a window began and what each step of it took, as the agent measured them: all in ns. What runs

@@ -28,6 +28,14 @@ READY = 120.0  # s that a program or a daemon may take to be ready
 IN = 20.0  # s that an agent is waited for
 HOG = "while True: pass"
 SAYS = 60.0  # s between two words of how far it is
+PARTS = {  # of the time for which threads were held, as the daemon's log names them
+    "held_in_windows": ("held_in_windows", "threads held before the daemon's end"),
+    "held": ("held_1_2_5_10_more_ms", "threads held in all"),
+    "drain": ("drain", "of that, until all threads were outside"),
+    "cpu_wait": ("cpu_wait", "wait for a CPU"),
+    "work": ("work", "work"),
+}
+ENDS = ["windows", "kept", "disabled", "starved"]
 HOLDS = ["1 ms", "2 ms", "5 ms", "10 ms", "longer"]  # how long threads were held at most
 AGENT_ALONE = ["--cpu-sampling-frequency-hz", "0", "--scheduling=false", "--memory=false", "--requests", "off"]
 
@@ -73,7 +81,8 @@ class Program:
         self.cpu, self.log = cpus[number % len(cpus)], f"{check.out}/starved-{number}.log"
         self.hogs_wanted = HOGS if number < len(cpus) else 0  # one that shares its CPU shares the hogs
         self.counts, self.process, self.hogs = collections.Counter(), None, []
-        self.holds, self.longest_hold = collections.Counter(), "0s"
+        self.holds = {part: collections.Counter() for part in PARTS}
+        self.longest, self.ends = dict.fromkeys(PARTS, "0s"), collections.Counter()
 
     def pinned(self, command, **more):
         return subprocess.Popen(["taskset", "-c", str(self.cpu), *command], **more)
@@ -113,9 +122,12 @@ class Program:
         self.counts["attachments"] += 1
         self.counts["windows"] += int(windows)
         for line in lines:
-            if m := re.search(r'"held_1_2_5_10_more_ms": \[(.*)\], "held_longest": "([^"]+)"', line):
-                self.holds.update(dict(zip(HOLDS, map(int, m[1].split(",")))))
-                self.longest_hold = max(self.longest_hold, m[2], key=milliseconds)
+            if m := re.search(r'"windows": (\d+), "kept": (\d+), "disabled": (\d+), "starved": (\d+)', line):
+                self.ends.update(dict(zip(ENDS, map(int, m.groups()))))
+            for part, (key, _) in PARTS.items():
+                if m := re.search(rf'"{key}": \[([^]]*)\], "{part}_longest": "([^"]+)"', line):
+                    self.holds[part].update(dict(zip(HOLDS, map(int, m[1].split(",")))))
+                    self.longest[part] = max(self.longest[part], m[2], key=milliseconds)
         if how == signal.SIGKILL:
             self.counts["killed" if has_agent else "killed on its way in"] += 1
         elif not has_agent:
@@ -356,9 +368,13 @@ class Campaign:
         print()
         for r in rows:
             print("  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip())
-        holds = sum((p.holds for p in self.programs), collections.Counter())
-        longest = max((p.longest_hold for p in self.programs), key=milliseconds)
-        print(f"\nthreads held: {', '.join(f'{holds[h]} for {h}' for h in HOLDS)}; the longest {longest}")
+        ends = sum((p.ends for p in self.programs), collections.Counter())
+        print(f"\n{ends['windows']} windows of daemons that were not killed: {ends['kept']} kept, {ends['disabled']} "
+            f"disabled; {ends['starved']} of these because the thread that removes CUPTI waits for CPUs")
+        for part, (_, label) in PARTS.items():
+            holds = sum((p.holds[part] for p in self.programs), collections.Counter())
+            longest = max((p.longest[part] for p in self.programs), key=milliseconds)
+            print(f"{label}: {', '.join(f'{holds[h]} for {h}' for h in HOLDS)}; the longest {longest}")
         return total
 
 

@@ -134,6 +134,7 @@ const (
 	kindStream = 68
 	kindOpened = 69
 	kindSteps  = 70
+	kindHold   = 71
 )
 
 // What an AGENT_NAME names: its flags.
@@ -156,8 +157,9 @@ const (
 
 // Flags of enum agent_window.
 const (
-	windowCalls = 1
-	windowOwn   = 2
+	windowCalls   = 1
+	windowOwn     = 2
+	windowStarved = 4
 )
 
 // What the daemon wants: enum agent_mode.

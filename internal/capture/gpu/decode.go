@@ -146,6 +146,8 @@ func (d *decoder) fact(e *event.Event) bool {
 		return true
 	case kindSteps:
 		return d.stepped(e)
+	case kindHold:
+		return d.held(e)
 	case kindWindow:
 		return d.window(e)
 	case kindDevice:
@@ -200,6 +202,17 @@ func (d *decoder) named() {
 	set(list, p.id, number)
 }
 
+// held takes an AGENT_HOLD.
+func (d *decoder) held(e *event.Event) bool {
+	drain, early, late := e.Args[0], e.Args[1], e.Args[2]
+	if !d.timely(e) || drain > e.Dur {
+		return false
+	}
+	early, late = min(early, drain), min(late, e.Dur-drain) // counted by the kernel's clock, and read a moment later
+	d.facts.section(drain-early, early+late, e.Dur-drain-late)
+	return true
+}
+
 func (d *decoder) window(e *event.Event) bool {
 	if e.Ret == endRefused {
 		d.facts.refusedOne()
@@ -212,7 +225,7 @@ func (d *decoder) window(e *event.Event) bool {
 	d.facts.ended(recording.GPUWindow{
 		PID: d.pid, From: e.TS, To: e.TS + e.Dur, Activity: true, Calls: e.Func&windowCalls != 0,
 		Dropped: saturating(e.Args[1], d.lost), End: end,
-	}, e.Args[1])
+	}, e.Args[1], e.Func&windowStarved != 0)
 	held := uint64(0)
 	own := e.Func&windowOwn != 0
 	if e.Ret == endFinalized && !own { // a thread of the process itself did that

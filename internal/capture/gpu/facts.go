@@ -30,6 +30,8 @@ type facts struct {
 	loads      []load                  // what windows are predicted to have cost, until that is taken
 	newest     uint64                  // ns: the latest end of what the GPU did that was seen
 	subscribed bool                    // the last window was kept
+	starved    bool                    // the last window was not finalized because a thread waits for CPUs
+	sections   recording.Sections      // for which threads were held
 	steps      []recording.WindowSteps // of the last windows
 	devices    []recording.Device
 	streams    map[streamKey]recording.Stream
@@ -45,6 +47,7 @@ type counts struct {
 	observed        uint64 // ns: their length together
 	disabled        uint64 // of these, in the second best way
 	kept            uint64 // of these, without giving the subscription up
+	starved         uint64 // of these and of disabled, because the thread that would finalize waits for CPUs
 	refused         uint64 // that never began
 	dropped         uint64 // records that CUPTI had no room for
 	full            uint64 // slots that the ring had no room for
@@ -125,15 +128,39 @@ func (f *facts) losing(n uint64) {
 	f.openLost = n
 }
 
-// ended notes a window that has ended; dropped is how many of its losses are CUPTI's.
-func (f *facts) ended(w recording.GPUWindow, dropped uint64) {
+// section notes where the time of a critical section went, ns (recording.Sections).
+func (f *facts) section(drain, wait, work uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sections.Drain.Add(drain)
+	f.sections.CPUWait.Add(wait)
+	f.sections.Work.Add(work)
+}
+
+// held returns where the time of critical sections went; nil where there was none.
+func (f *facts) held() *recording.Sections {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sections == (recording.Sections{}) {
+		return nil
+	}
+	s := f.sections
+	return &s
+}
+
+// ended notes a window that has ended; dropped is how many of its losses are CUPTI's, and starved whether it was not
+// finalized because the thread that would do it waits for CPUs.
+func (f *facts) ended(w recording.GPUWindow, dropped uint64, starved bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened = 0
 	f.counts.windows++
 	f.counts.observed = saturating(f.counts.observed, w.To-min(w.To, w.From))
 	f.counts.dropped = saturating(f.counts.dropped, dropped)
-	f.subscribed = w.End == kept
+	f.subscribed, f.starved = w.End == kept, starved
+	if starved {
+		f.counts.starved++
+	}
 	switch w.End {
 	case disabled:
 		f.counts.disabled++
@@ -169,6 +196,13 @@ func (f *facts) add(c counts) {
 	f.counts.throttled = saturating(f.counts.throttled, c.throttled)
 	f.counts.malformed += c.malformed
 	f.counts.unnamed += c.unnamed
+}
+
+// starves reports whether the last window was not finalized because a thread waits for CPUs.
+func (f *facts) starves() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.starved
 }
 
 // stays reports whether the agent stays subscribed to CUPTI between windows.

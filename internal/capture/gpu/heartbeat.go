@@ -309,7 +309,7 @@ func (s *Source) Close() error {
 	for _, q := range s.sessions {
 		q.cancel()
 		if q.ring != nil {
-			q.ring.command(modeQuit, s.opts.times())
+			s.quit(q)
 		}
 	}
 	s.mu.Unlock()

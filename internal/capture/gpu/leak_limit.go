@@ -35,7 +35,7 @@ func (s *Source) guard(q *session, now uint64) {
 // giveUp ends the agent of a process that windows make grow, for good. The caller holds the lock.
 func (s *Source) giveUp(q *session) {
 	q.mode = modeQuit
-	q.ring.command(modeQuit, s.opts.times())
+	s.quit(q)
 	s.step(
 		q,
 		isHarmful,

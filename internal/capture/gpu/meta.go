@@ -192,6 +192,10 @@ func (q *session) hindrance(now uint64) string {
 			q.inside,
 			since(now, q.insideFrom)/time.Second,
 		)
+	case q.facts.starves():
+		return "the last window left CUPTI in the process: the thread that takes it out waits for CPUs so often that " +
+			"others would be held for more than 10 ms; a later window takes it out when there is CPU time, or the " +
+			"end of the daemon does; give the process more CPU time"
 	case q.facts.stays():
 		return "stays subscribed to CUPTI between windows, because it took too long to get in or out to do it for " +
 			"each, or a thread could not be proven to be outside of it: other profilers in this process are refused " +
@@ -254,6 +258,8 @@ func (s *Source) Agents() []recording.AgentStatus {
 			Observed: c.observed,
 			Disabled: c.disabled,
 			Kept:     c.kept,
+			Starved:  c.starved,
+			Sections: q.facts.held(),
 			Steps:    q.facts.lastSteps(),
 		}
 		a.Dropped, a.Held = saturating(c.dropped, c.full), q.heldSoFar()

@@ -13,6 +13,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/procfile"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // state is what recording.Agent.State says.
@@ -52,15 +53,16 @@ type session struct {
 	restarts int           // agents that ended by themselves, each soon after it came
 	rest     time.Duration // before an agent is injected again; 0: at once
 	launches LaunchMode
-	told     bool     // launches has been told to the probes
-	mode     uint32   // enum agent_mode, as last told
-	begun    bool     // that was another than off: it may record
-	flushed  uint64   // ns: everything that ended before was handed over
-	asked    question // of this agent, the last one; without a session: none
-	meter    meter    // of its windows
-	cost     cost     // that the meter says
-	leak     leak     // that its windows leave in the process
-	limiter  limiter  // how far apart its windows are, as last told
+	told     bool            // launches has been told to the probes
+	mode     uint32          // enum agent_mode, as last told
+	begun    bool            // that was another than off: it may record
+	flushed  uint64          // ns: everything that ended before was handed over
+	asked    question        // of this agent, the last one; without a session: none
+	held     *recording.Held // threads, before this agent was told to leave; nil: none, or it was not
+	meter    meter           // of its windows
+	cost     cost            // that the meter says
+	leak     leak            // that its windows leave in the process
+	limiter  limiter         // how far apart its windows are, as last told
 	gates    [quiesce.Kinds]post
 	arming   arming
 	// threads that may be in a callback of CUPTI's still, as its agent says: it subscribes no more before they have
@@ -298,7 +300,7 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 		s.startShutdown(q)
 		return
 	case s.closing:
-		r.command(modeQuit, s.opts.times())
+		s.quit(q)
 		return
 	}
 	q.mode = modeQuit // differs from what is wanted, so that it is told

@@ -60,8 +60,14 @@ func (s *Source) startShutdown(q *session) {
 	s.step(q, isLeaving, "the process was released; its agent is leaving")
 	now := clock.Monotonic()
 	q.shutdownBy = now + uint64(s.opts.Deadline+slack+shutdownTimeout)
-	q.ring.command(modeQuit, s.opts.times())
+	s.quit(q)
 	s.keepAlive(q, now)
+}
+
+// quit tells q's agent to leave, and notes how threads were held in windows before that. The caller holds the lock.
+func (s *Source) quit(q *session) {
+	q.held = q.heldSoFar()
+	q.ring.command(modeQuit, s.opts.times())
 }
 
 // keepAlive is there for an agent that leaves, as for others: one whose daemon is gone leaves in a hurry, and where
@@ -134,6 +140,22 @@ func (s *Source) release(q *session) {
 			said,
 			zap.Uint32s("held_1_2_5_10_more_ms", h.Threads[:]),
 			zap.Duration("held_longest", time.Duration(h.Longest)),
+		)
+	}
+	if h := q.held; h != nil {
+		said = append(
+			said,
+			zap.Uint32s("held_in_windows", h.Threads[:]),
+			zap.Duration("held_in_windows_longest", time.Duration(h.Longest)),
+		)
+	}
+	if h := q.facts.held(); h != nil {
+		said = append(
+			said,
+			zap.Uint32s("drain", h.Drain.Counts[:]), zap.Duration("drain_longest", time.Duration(h.Drain.Longest)),
+			zap.Uint32s("cpu_wait", h.CPUWait.Counts[:]),
+			zap.Duration("cpu_wait_longest", time.Duration(h.CPUWait.Longest)),
+			zap.Uint32s("work", h.Work.Counts[:]), zap.Duration("work_longest", time.Duration(h.Work.Longest)),
 		)
 	}
 	s.opts.Log.Info("an agent is done with", said...)

@@ -71,6 +71,7 @@ func (f *facts) lastWords() []zap.Field {
 		zap.Uint64("windows", f.counts.windows),
 		zap.Uint64("kept", f.counts.kept),
 		zap.Uint64("disabled", f.counts.disabled),
+		zap.Uint64("starved", f.counts.starved),
 		zap.String("end", f.windows[len(f.windows)-1].End), zap.Bool("own", last.Own),
 		zap.Duration("way_out", time.Duration(last.Disable+last.Flush+last.Leave+last.Finalize)),
 	}

@@ -35,7 +35,7 @@ type descriptions struct {
 	targetUp, buildInfo                        *prometheus.Desc
 	selfCPU, selfMemory                        *prometheus.Desc
 	gpuKernels, gpuWindows, gpuDropped, agent  *prometheus.Desc
-	held                                       *prometheus.Desc
+	held, heldSection                          *prometheus.Desc
 	overhead, overheadBound, budget, level     *prometheus.Desc
 	inProgress                                 *prometheus.Desc
 	sensors                                    sensorDescriptions
@@ -135,6 +135,9 @@ func describe() descriptions { //nolint:funlen // a table
 		held: d("gpu_held_seconds",
 			"Time that a thread was kept out of the driver, while an agent entered, flushed or left CUPTI.",
 			"pid"),
+		heldSection: d("gpu_held_section_seconds",
+			"Time of a flush or removal of CUPTI, by part (drain, cpu_wait, work).",
+			"part", "pid"),
 		overhead: d(
 			"target_overhead_ratio",
 			"Share of the target's time that a source takes, measured or predicted; source total: all together.",
@@ -192,7 +195,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		d.discovered, d.recordings, d.recordingBytes, d.uploads, d.pending,
 		d.calls, d.callSeconds, d.copyBytes, d.syncSeconds, d.losses, d.targetLosses, d.recorderBytes, d.recorderEvents,
 		d.reach, d.ringBytes, d.ringEvents, d.targetUp, d.buildInfo, d.selfCPU, d.selfMemory,
-		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.held,
+		d.gpuKernels, d.gpuWindows, d.gpuDropped, d.agent, d.held, d.heldSection,
 		d.overhead, d.overheadBound, d.budget, d.level, d.inProgress,
 	} {
 		ch <- desc
@@ -295,19 +298,34 @@ func (c *collector) collectAgent(ch chan<- prometheus.Metric, a *recording.Agent
 	counter(ch, c.desc.gpuDropped, float64(a.Dropped), pid)
 	ch <- prometheus.MustNewConstMetric(c.desc.agent, prometheus.GaugeValue, 1, clean(a.State), pid)
 	c.collectHeld(ch, a.Held, pid)
+	c.collectSections(ch, a.Sections, pid)
 }
 
 func (c *collector) collectHeld(ch chan<- prometheus.Metric, h *recording.Held, pid string) {
 	if h == nil {
 		h = &recording.Held{}
 	}
+	heldHistogram(ch, c.desc.held, h.Threads, h.Sum, pid)
+}
+
+func (c *collector) collectSections(ch chan<- prometheus.Metric, s *recording.Sections, pid string) {
+	if s == nil {
+		return
+	}
+	for part, t := range map[string]recording.Times{"drain": s.Drain, "cpu_wait": s.CPUWait, "work": s.Work} {
+		heldHistogram(ch, c.desc.heldSection, t.Counts, t.Sum, part, pid)
+	}
+}
+
+// heldHistogram sends what took up to each of recording.HeldUpTo, and longer.
+func heldHistogram(ch chan<- prometheus.Metric, d *prometheus.Desc, n [5]uint32, sum uint64, labels ...string) {
 	count, upTo := uint64(0), map[float64]uint64{}
-	for i, n := range h.Threads {
+	for i, n := range n {
 		if count += uint64(n); i < len(recording.HeldUpTo) {
 			upTo[recording.HeldUpTo[i].Seconds()] = count
 		}
 	}
-	ch <- prometheus.MustNewConstHistogram(c.desc.held, count, seconds(h.Sum), upTo, pid)
+	ch <- prometheus.MustNewConstHistogram(d, count, seconds(sum), upTo, labels...)
 }
 
 // collectOverhead sends what watching costs each target. Levels hold for all of them.

@@ -22,6 +22,9 @@ func TestAgentsHaveTheirMetrics(t *testing.T) {
 				Disabled: 2,
 				Kept:     3,
 				Held:     &recording.Held{Threads: [5]uint32{7, 5, 3, 2, 1}, Sum: 36_000_000, Longest: 11_000_000},
+				Sections: &recording.Sections{
+					Drain: recording.Times{Counts: [5]uint32{4, 1, 1, 0, 0}, Sum: 5_000_000, Longest: 3_000_000},
+				},
 			},
 			{Agent: recording.Agent{PID: 20, State: "refused"}},
 		}
@@ -32,6 +35,29 @@ func TestAgentsHaveTheirMetrics(t *testing.T) {
 # TYPE inferscope_gpu_agent gauge
 inferscope_gpu_agent{pid="10",state="running"} 1
 inferscope_gpu_agent{pid="20",state="refused"} 1
+# HELP inferscope_gpu_held_section_seconds Time of a flush or removal of CUPTI, by part (drain, cpu_wait, work).
+# TYPE inferscope_gpu_held_section_seconds histogram
+inferscope_gpu_held_section_seconds_bucket{part="cpu_wait",pid="10",le="0.001"} 0
+inferscope_gpu_held_section_seconds_bucket{part="cpu_wait",pid="10",le="0.002"} 0
+inferscope_gpu_held_section_seconds_bucket{part="cpu_wait",pid="10",le="0.005"} 0
+inferscope_gpu_held_section_seconds_bucket{part="cpu_wait",pid="10",le="0.01"} 0
+inferscope_gpu_held_section_seconds_bucket{part="cpu_wait",pid="10",le="+Inf"} 0
+inferscope_gpu_held_section_seconds_sum{part="cpu_wait",pid="10"} 0
+inferscope_gpu_held_section_seconds_count{part="cpu_wait",pid="10"} 0
+inferscope_gpu_held_section_seconds_bucket{part="drain",pid="10",le="0.001"} 4
+inferscope_gpu_held_section_seconds_bucket{part="drain",pid="10",le="0.002"} 5
+inferscope_gpu_held_section_seconds_bucket{part="drain",pid="10",le="0.005"} 6
+inferscope_gpu_held_section_seconds_bucket{part="drain",pid="10",le="0.01"} 6
+inferscope_gpu_held_section_seconds_bucket{part="drain",pid="10",le="+Inf"} 6
+inferscope_gpu_held_section_seconds_sum{part="drain",pid="10"} 0.005
+inferscope_gpu_held_section_seconds_count{part="drain",pid="10"} 6
+inferscope_gpu_held_section_seconds_bucket{part="work",pid="10",le="0.001"} 0
+inferscope_gpu_held_section_seconds_bucket{part="work",pid="10",le="0.002"} 0
+inferscope_gpu_held_section_seconds_bucket{part="work",pid="10",le="0.005"} 0
+inferscope_gpu_held_section_seconds_bucket{part="work",pid="10",le="0.01"} 0
+inferscope_gpu_held_section_seconds_bucket{part="work",pid="10",le="+Inf"} 0
+inferscope_gpu_held_section_seconds_sum{part="work",pid="10"} 0
+inferscope_gpu_held_section_seconds_count{part="work",pid="10"} 0
 # HELP inferscope_gpu_held_seconds Time that a thread was kept out of the driver, while an agent entered, flushed or left CUPTI.
 # TYPE inferscope_gpu_held_seconds histogram
 inferscope_gpu_held_seconds_bucket{pid="10",le="0.001"} 7
@@ -66,7 +92,8 @@ inferscope_gpu_windows_total{end="kept",pid="10"} 3
 inferscope_gpu_windows_total{end="kept",pid="20"} 0
 `
 	err := testutil.GatherAndCompare(r, strings.NewReader(want), "inferscope_gpu_agent",
-		"inferscope_gpu_held_seconds", "inferscope_gpu_kernels_total", "inferscope_gpu_records_dropped_total",
+		"inferscope_gpu_held_section_seconds", "inferscope_gpu_held_seconds", "inferscope_gpu_kernels_total",
+		"inferscope_gpu_records_dropped_total",
 		"inferscope_gpu_windows_total")
 	if err != nil {
 		t.Error(err)

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How long threads wait for a CPU (/proc/self/task/TID/schedstat; a kernel without CONFIG_SCHED_INFO has none). A flush
+ * or a finalize that has begun cannot be broken off: if the thread that makes it loses its CPU, the gates hold all
+ * others until it has one again. So it begins only where it is expected to end within LONGEST_HOLD.
+ */
+#include "agent.h"
+
+#define LONGEST_HOLD (10 * MS) /* of a thread of the target */
+#define REMOVAL (3 * MS) /* without waits: 2 to 3 ms on an H200, CUPTI 13.0 */
+#define RARELY 4u        /* if waits are exponentially distributed, 2% are longer than so many times the mean */
+
+/* The critical section that gates hold threads for. */
+static struct {
+	uint64_t closed, out;         /* when the gates closed, and all threads were outside; 0: not yet */
+	struct waits before, drained; /* of the thread in it, at these times */
+} section;
+
+static uint64_t number(const char **text)
+{
+	uint64_t n = 0;
+
+	for (; **text >= '0' && **text <= '9'; ++*text)
+		n = n * 10 + (uint64_t)(**text - '0');
+	while (**text == ' ')
+		++*text;
+	return n;
+}
+
+void waits_begin(struct waits *w, uint32_t tid)
+{
+	char line[96];
+	const char *c = line;
+
+	w->tid = tid;
+	w->ns = w->turns = 0;
+	if (!tid || task_read(tid, "/schedstat", line, sizeof(line)) <= 0)
+		return;
+	number(&c); /* for how long it ran */
+	w->ns = number(&c);
+	w->turns = number(&c);
+}
+
+/* Returns how long that thread waited for a CPU on average, ns: since w, if that is of it, else so far. */
+static uint64_t mean(const struct waits *w, uint32_t tid)
+{
+	struct waits is;
+	uint64_t ns, turns;
+
+	waits_begin(&is, tid);
+	ns = is.ns;
+	turns = is.turns;
+	if (w->tid == tid && ns >= w->ns && turns >= w->turns) {
+		ns -= w->ns;
+		turns -= w->turns;
+	}
+	return ns / (turns ? turns : 1);
+}
+
+int waits_allow(const struct waits *w, uint32_t tid, uint64_t held)
+{
+	if (!load(&the.ring->gate) || load(&the.ring->mode) >= MODE_QUIT || exiting() || daemon_gone())
+		return 1;
+	return held + REMOVAL + RARELY * mean(w, tid) <= LONGEST_HOLD;
+}
+
+void section_close(void)
+{
+	waits_begin(&section.before, gettid());
+	section.closed = now();
+	section.out = 0;
+}
+
+void section_out(void)
+{
+	section.out = now();
+	waits_begin(&section.drained, section.before.tid);
+}
+
+void section_end(uint64_t opened)
+{
+	struct waits is;
+	struct agent_slot s = { .ts = section.closed, .dur = opened - section.closed, .tid = section.before.tid,
+		.kind = AGENT_HOLD };
+
+	if (!section.closed)
+		return;
+	waits_begin(&is, section.before.tid);
+	if (section.out) {
+		s.args[0] = section.out - section.closed;
+		s.args[1] = section.drained.ns - section.before.ns;
+		s.args[2] = is.ns - section.drained.ns;
+	} else {
+		s.args[0] = s.dur;
+		s.args[1] = is.ns - section.before.ns;
+	}
+	section.closed = 0;
+	ring_write(&s);
+}
