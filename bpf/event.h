@@ -154,7 +154,8 @@ enum offcpu_mark {
 /*
  * Memory that PyTorch's allocators hand out (memory.bpf.c). In all of them func is the device: c10::DeviceType in the
  * low byte (0 CPU, 1 CUDA), its index in the high one (255: none). What the CUDA driver allocates (memory_driver.h) has
- * types of its own: 0x40 on a GPU, 0x41 pinned, 0x42 managed. Of these all is since the attach, and args[1] of MEMORY and
+ * types of its own: 0x40 on a GPU, 0x41 pinned, 0x42 managed, 0x43 arrays (without padding), 0x44 mapped from another
+ * process or API (0 bytes: of a size that is not known). Of these all is since the attach, and args[1] of MEMORY and
  * args[3] of OUT_OF_MEMORY are as args[0] and args[2].
  * MEMORY, MEMORY_FLOW
  *   ts, dur  from the device's last such event (at first: from its first call that was seen) to this one; EVENT_TIMED

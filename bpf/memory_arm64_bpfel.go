@@ -18,7 +18,8 @@ type MemoryDriverBlock struct {
 	Bytes   uint64
 	Uses    uint32
 	Device  uint16
-	Sampled uint16
+	Sampled uint8
+	Counted uint8
 }
 
 type MemoryDriverCall struct {
@@ -29,18 +30,36 @@ type MemoryDriverCall struct {
 	Bytes   uint64
 	Handle  uint64
 	Device  uint64
+	Height  uint64
+	Pitch   uint64
+	Array   struct {
+		_        structs.HostLayout
+		Width    uint64
+		Height   uint64
+		Depth    uint64
+		Format   uint32
+		Channels uint32
+		Flags    uint32
+		Levels   uint32
+	}
 }
 
 type MemoryDriverCallKind uint32
 
 const (
-	MemoryDriverCallKindDRIVER_ALLOCATE MemoryDriverCallKind = 1
-	MemoryDriverCallKindDRIVER_PITCH    MemoryDriverCallKind = 2
-	MemoryDriverCallKindDRIVER_REGISTER MemoryDriverCallKind = 3
-	MemoryDriverCallKindDRIVER_MAP      MemoryDriverCallKind = 4
-	MemoryDriverCallKindDRIVER_RETAIN   MemoryDriverCallKind = 5
-	MemoryDriverCallKindDRIVER_FREE     MemoryDriverCallKind = 6
-	MemoryDriverCallKindDRIVER_UNMAP    MemoryDriverCallKind = 7
+	MemoryDriverCallKindDRIVER_ALLOCATE  MemoryDriverCallKind = 1
+	MemoryDriverCallKindDRIVER_REGISTER  MemoryDriverCallKind = 2
+	MemoryDriverCallKindDRIVER_MAP       MemoryDriverCallKind = 3
+	MemoryDriverCallKindDRIVER_RETAIN    MemoryDriverCallKind = 4
+	MemoryDriverCallKindDRIVER_FREE      MemoryDriverCallKind = 5
+	MemoryDriverCallKindDRIVER_UNMAP     MemoryDriverCallKind = 6
+	MemoryDriverCallKindDRIVER_PITCH     MemoryDriverCallKind = 7
+	MemoryDriverCallKindDRIVER_ARRAY     MemoryDriverCallKind = 8
+	MemoryDriverCallKindDRIVER_ARRAY_3D  MemoryDriverCallKind = 9
+	MemoryDriverCallKindDRIVER_MIPMAPPED MemoryDriverCallKind = 10
+	MemoryDriverCallKindDRIVER_OPEN      MemoryDriverCallKind = 11
+	MemoryDriverCallKindDRIVER_IMPORT    MemoryDriverCallKind = 12
+	MemoryDriverCallKindDRIVER_EXTERNAL  MemoryDriverCallKind = 13
 )
 
 type MemoryDriverMapping struct {

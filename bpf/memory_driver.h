@@ -4,7 +4,8 @@
  * its call returns, a free when its call begins: from then on another thread may get the address.
  *
  * Physical memory (cuMemCreate) is freed when its handle is released and nothing maps it any more: programs release
- * handles as soon as they are mapped.
+ * handles as soon as they are mapped. Memory of other processes (CUDA IPC, shareable handles) and of other APIs (external
+ * memory) has a device of its own, DRIVER_SHARED, since it is not the process's.
  */
 #ifndef INFERSCOPE_MEMORY_DRIVER_H
 #define INFERSCOPE_MEMORY_DRIVER_H
@@ -17,22 +18,43 @@
 #define DRIVER_PINNED 0xff41	  /* DRIVER_DEVICE of pinned host memory */
 #define DRIVER_HOST 2		  /* CU_MEM_LOCATION_TYPE_HOST; up to 4 the others of the host */
 #define DRIVER_LOCATION 8	  /* offset of location.type in CUmemAllocationProp */
+#define DRIVER_EXTERNAL_SIZE 24	  /* offset of size in CUDA_EXTERNAL_MEMORY_HANDLE_DESC */
+#define DRIVER_SHARED 0xff44	  /* DRIVER_DEVICE of memory that others allocated */
+#define DRIVER_MIPMAPS 32	  /* levels of a mipmapped array at most */
+#define DRIVER_UNBACKED 0xc0	  /* CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING: arrays without memory */
 
 /* What a probed function does: the lowest byte of its cookie. */
 enum driver_call_kind {
 	DRIVER_ALLOCATE = 1, /* (pointer or handle *, bytes, ...) */
-	DRIVER_PITCH = 2,    /* (pointer *, pitch *, width, height, ...) */
-	DRIVER_REGISTER = 3, /* (pointer, bytes, ...) */
-	DRIVER_MAP = 4,	     /* (pointer, bytes, offset, handle, ...) */
-	DRIVER_RETAIN = 5,   /* (handle *, pointer) */
-	DRIVER_FREE = 6,     /* (pointer or handle, ...) */
-	DRIVER_UNMAP = 7,    /* (pointer, bytes) */
+	DRIVER_REGISTER = 2, /* (pointer, bytes, ...) */
+	DRIVER_MAP = 3,	     /* (pointer, bytes, offset, handle, ...) */
+	DRIVER_RETAIN = 4,   /* (handle *, pointer) */
+	DRIVER_FREE = 5,     /* (pointer or handle, ...) */
+	DRIVER_UNMAP = 6,    /* (pointer, bytes) */
+	/* Rare ones, with more work to do. */
+	DRIVER_PITCH = 7,     /* (pointer *, pitch *, width, height, ...) */
+	DRIVER_ARRAY = 8,     /* (handle *, CUDA_ARRAY_DESCRIPTOR *) */
+	DRIVER_ARRAY_3D = 9,  /* (handle *, CUDA_ARRAY3D_DESCRIPTOR *) */
+	DRIVER_MIPMAPPED = 10, /* (handle *, CUDA_ARRAY3D_DESCRIPTOR *, levels) */
+	DRIVER_OPEN = 11,     /* (pointer *, ...): of a size that is not known */
+	DRIVER_IMPORT = 12,   /* (handle *, ...): as large as what is mapped of it first */
+	DRIVER_EXTERNAL = 13, /* (handle *, CUDA_EXTERNAL_MEMORY_HANDLE_DESC *) */
 };
 #define DRIVER_KIND(cookie) ((__u8)(cookie))
 #define DRIVER_DEVICE(cookie) ((__u16)((cookie) >> 8)) /* what it allocates; as func of events */
-#define DRIVER_HANDLE(cookie) ((cookie) >> 24 & 1)     /* it goes by a handle, not by an address */
+#define DRIVER_HANDLE(cookie) ((cookie) >> 24 & 3)     /* by what it goes; 0: an address */
+#define DRIVER_PHYSICAL 1			       /* by a handle of cuMemCreate */
 
 const enum driver_call_kind *export_driver_call_kind __attribute__((unused));
+
+/* CUDA_ARRAY3D_DESCRIPTOR */
+struct array_descriptor {
+	__u64 width, height, depth; /* in elements; 0: the array has not that many dimensions */
+	__u32 format;		    /* CUarray_format */
+	__u32 channels;
+	__u32 flags;
+	__u32 levels; /* not of the descriptor: mipmap levels */
+};
 
 /* A call that has not returned. */
 struct driver_call {
@@ -42,13 +64,17 @@ struct driver_call {
 	__u64 bytes;
 	__u64 handle;
 	__u64 device; /* DRIVER_DEVICE, or of the host where cuMemCreate allocates there */
+	__u64 height; /* of DRIVER_PITCH, */
+	__u64 pitch;  /* and where its pitch is written to */
+	struct array_descriptor array;
 };
 
 struct driver_block {
 	__u64 bytes;
 	__u32 uses; /* its handle, if it was not released, and each mapping */
 	__u16 device;
-	__u16 sampled;
+	__u8 sampled;
+	__u8 counted; /* 0: imported, and not mapped yet */
 };
 
 struct driver_mapping {
@@ -126,7 +152,7 @@ static __noinline int sample_driver(struct pt_regs *ctx, struct memory_device *d
 	if (!d || !call)
 		return 0;
 	c = class_of(d, call->bytes);
-	if (!chosen(c, call->bytes, bpf_ktime_get_ns()))
+	if (!chosen(c, call->bytes, bpf_ktime_get_ns()) && call->bytes)
 		return 0;
 	s = reserve_sample(c, call->device);
 	if (!s)
@@ -152,7 +178,7 @@ static __noinline int free_driver_block(struct memory_block *key)
 	struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, key);
 	struct memory_device *d;
 	__u64 device, pointer, bytes;
-	bool sampled;
+	bool sampled, counted;
 
 	if (!key || !b)
 		return 0;
@@ -160,8 +186,9 @@ static __noinline int free_driver_block(struct memory_block *key)
 	pointer = key->pointer;
 	bytes = b->bytes;
 	sampled = b->sampled;
-	if (bpf_map_delete_elem(&driver_blocks, key))
-		return 0; /* another thread was faster */
+	counted = b->counted;
+	if (bpf_map_delete_elem(&driver_blocks, key) || !counted)
+		return 0; /* another thread was faster, or there is nothing to take back */
 	d = bpf_map_lookup_elem(&memory_devices, &device);
 	if (!d)
 		return 0;
@@ -191,15 +218,16 @@ static __noinline int release_use(__u64 by_handle, __u64 pointer)
 	return free_driver_block(&key);
 }
 
-/* One use more: cuMemRetainAllocationHandle. */
-static __noinline int retain(__u64 handle)
+/* One use more of a block; 0 where it is not known. */
+static __noinline int retain(__u64 by_handle, __u64 pointer)
 {
-	struct memory_block key = { .pid = own_pid() | 1, .pointer = handle };
+	struct memory_block key = { .pid = own_pid() | by_handle, .pointer = pointer };
 	struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, &key);
 
-	if (b)
-		__sync_fetch_and_add(&b->uses, 1);
-	return 0;
+	if (!b)
+		return 0;
+	__sync_fetch_and_add(&b->uses, 1);
+	return 1;
 }
 
 /* Notes a new block; 0 where there is no room. */
@@ -217,6 +245,7 @@ static __noinline int note_driver_block(struct driver_call *call)
 	block.bytes = call->bytes;
 	block.uses = 1;
 	block.device = call->device;
+	block.counted = DRIVER_KIND(call->cookie) != DRIVER_IMPORT;
 	if (!bpf_map_update_elem(&driver_blocks, &key, &block, BPF_NOEXIST))
 		return 1;
 	count(MEMORY_COUNT_BLOCKS);
@@ -239,13 +268,13 @@ static __noinline int mark_sampled(struct driver_call *call)
 	return 0;
 }
 
-/* A new block. */
-static __noinline int add_driver_block(struct pt_regs *ctx, struct driver_call *call)
+/* Counts a block that is live. */
+static __noinline int count_driver_block(struct pt_regs *ctx, struct driver_call *call)
 {
 	struct memory_device *d;
 	__u64 device;
 
-	if (!call || !call->pointer)
+	if (!call)
 		return 0;
 	device = own_pid() | call->device;
 	d = bpf_map_lookup_elem(&memory_devices, &device);
@@ -254,8 +283,6 @@ static __noinline int add_driver_block(struct pt_regs *ctx, struct driver_call *
 		if (!d)
 			return 0;
 	}
-	if (!note_driver_block(call))
-		return 0;
 	__sync_fetch_and_add(&d->allocations, 1);
 	__sync_fetch_and_add(&d->allocated_bytes, call->bytes);
 	move_level(d, call->bytes, (__u16)device);
@@ -264,6 +291,7 @@ static __noinline int add_driver_block(struct pt_regs *ctx, struct driver_call *
 	return 0;
 }
 
+/* 1 where this makes a block count: one that was imported, and is told of as if this call had made it. */
 static __noinline int add_mapping(struct driver_call *call)
 {
 	struct driver_mapping mapping;
@@ -272,7 +300,7 @@ static __noinline int add_mapping(struct driver_call *call)
 
 	if (!call)
 		return 0;
-	key.pid = own_pid() | 1;
+	key.pid = own_pid() | DRIVER_PHYSICAL;
 	key.pointer = call->handle;
 	b = bpf_map_lookup_elem(&driver_blocks, &key);
 	if (!b)
@@ -286,7 +314,14 @@ static __noinline int add_mapping(struct driver_call *call)
 		return 0;
 	}
 	__sync_fetch_and_add(&b->uses, 1);
-	return 0;
+	if (b->counted)
+		return 0;
+	b->bytes = call->bytes;
+	b->counted = 1;
+	call->cookie = DRIVER_PHYSICAL << 24;
+	call->pointer = call->handle;
+	call->device = b->device;
+	return 1;
 }
 
 /* Ends one mapping; returns how far the next one is at least: one that is older than the probes is not known. Not
@@ -303,7 +338,7 @@ __noinline __u64 end_mapping(__u64 at)
 	handle = m->handle;
 	if (bpf_map_delete_elem(&driver_mappings, &key))
 		return DRIVER_GRAIN; /* another thread was faster */
-	release_use(1, handle);
+	release_use(DRIVER_PHYSICAL, handle);
 	return bytes;
 }
 
@@ -357,6 +392,127 @@ static __always_inline __u64 device_of(struct pt_regs *ctx, __u64 cookie)
 	return location - DRIVER_HOST <= 2 ? DRIVER_PINNED : DRIVER_DEVICE(cookie);
 }
 
+/* The bits of an element of an array, by CUarray_format; of formats with a size of their own that is not listed, of as
+ * many bytes as it has channels. */
+static __always_inline __u64 element_bits(__u32 format, __u32 channels)
+{
+	switch (format) {
+	case 0x02: /* UNSIGNED_INT16 */
+	case 0x09: /* SIGNED_INT16 */
+	case 0x10: /* HALF */
+	case 0xc3: /* UNORM_INT16X1, X2, X4 */
+	case 0xc4:
+	case 0xc5:
+	case 0xc9: /* SNORM_INT16X1, X2, X4 */
+	case 0xca:
+	case 0xcb:
+		return 16 * channels;
+	case 0x03: /* UNSIGNED_INT32 */
+	case 0x0a: /* SIGNED_INT32 */
+	case 0x20: /* FLOAT */
+		return 32 * channels;
+	case 0xb0: /* NV12 */
+		return 12;
+	case 0x91: /* BC1_UNORM, BC1_UNORM_SRGB */
+	case 0x92:
+	case 0x97: /* BC4_UNORM, BC4_SNORM */
+	case 0x98:
+		return 4;
+	}
+	if (format >= 0x93 && format <= 0x9e) /* BC2, BC3, BC5, BC6H, BC7 */
+		return 8;
+	return 8 * channels;
+}
+
+/* The bytes of an array's elements: an estimate, since the driver pads them. */
+static __noinline int set_array_bytes(struct driver_call *call)
+{
+	__u64 width, height, depth, bits, bytes = 0;
+	bool layered;
+
+	if (!call)
+		return 0;
+	bits = element_bits(call->array.format, call->array.channels);
+	layered = call->array.flags & 1; /* CUDA_ARRAY3D_LAYERED */
+	width = call->array.width;
+	height = call->array.height;
+	depth = call->array.depth;
+	for (__u32 i = 0; i < DRIVER_MIPMAPS && i < call->array.levels; i++) {
+		bytes += width * (height ? height : 1) * (depth ? depth : 1) * bits / 8;
+		width = width > 1 ? width / 2 : 1;
+		height = height > 1 ? height / 2 : height;
+		if (!layered && depth > 1)
+			depth /= 2;
+	}
+	call->bytes = bytes;
+	return 0;
+}
+
+/* The rest of driver_enter for rare calls. */
+static __noinline int enter_rare(struct pt_regs *ctx, struct driver_call *call)
+{
+	struct array_descriptor *a;
+	__u64 from = PARAM2(ctx);
+	__u8 kind;
+
+	if (!call)
+		return 0;
+	kind = DRIVER_KIND(call->cookie);
+	a = &call->array;
+	switch (kind) {
+	case DRIVER_PITCH: /* until the pitch is known, without padding */
+		call->bytes = PARAM3(ctx) * PARAM4(ctx);
+		call->height = PARAM4(ctx);
+		call->pitch = from;
+		return 0;
+	case DRIVER_ARRAY:
+		if (bpf_probe_read_user(a, 16, (void *)from) || bpf_probe_read_user(&a->format, 8, (void *)(from + 16)))
+			break;
+		a->depth = 0;
+		a->flags = 0;
+		a->levels = 1;
+		return set_array_bytes(call);
+	case DRIVER_ARRAY_3D:
+	case DRIVER_MIPMAPPED:
+		if (bpf_probe_read_user(a, 36, (void *)from) || a->flags & DRIVER_UNBACKED)
+			break;
+		a->levels = kind == DRIVER_MIPMAPPED ? PARAM3(ctx) : 1;
+		return set_array_bytes(call);
+	case DRIVER_EXTERNAL:
+		if (bpf_probe_read_user(&call->bytes, sizeof(call->bytes), (void *)(from + DRIVER_EXTERNAL_SIZE)))
+			break;
+		return 0;
+	case DRIVER_OPEN:
+	case DRIVER_IMPORT:
+		call->bytes = 0;
+		return 0;
+	}
+	call->cookie = 0; /* nothing is to be counted */
+	return 0;
+}
+
+/* Completes a rare call that has succeeded; 0 where it makes no block that counts. */
+static __noinline int return_rare(struct driver_call *call)
+{
+	__u64 pitch;
+
+	if (!call)
+		return 0;
+	switch (DRIVER_KIND(call->cookie)) {
+	case DRIVER_PITCH:
+		if (!bpf_probe_read_user(&pitch, sizeof(pitch), (void *)call->pitch))
+			call->bytes = pitch * call->height;
+		break;
+	case DRIVER_OPEN: /* opened again, it is at the same address */
+		return !retain(0, call->pointer);
+	case DRIVER_IMPORT:
+		if (!retain(DRIVER_PHYSICAL, call->pointer))
+			note_driver_block(call);
+		return 0;
+	}
+	return 1;
+}
+
 SEC("uprobe.multi")
 int driver_enter(struct pt_regs *ctx)
 {
@@ -372,9 +528,11 @@ int driver_enter(struct pt_regs *ctx)
 	call->cookie = bpf_get_attach_cookie(ctx);
 	call->sp = SP(ctx);
 	call->pointer = PARAM1(ctx);
-	call->bytes = DRIVER_KIND(call->cookie) == DRIVER_PITCH ? PARAM3(ctx) * PARAM4(ctx) : PARAM2(ctx);
+	call->bytes = PARAM2(ctx);
 	call->handle = PARAM4(ctx);
 	call->device = device_of(ctx, call->cookie);
+	if (DRIVER_KIND(call->cookie) >= DRIVER_PITCH)
+		enter_rare(ctx, call);
 	return 0;
 }
 
@@ -385,12 +543,16 @@ static __always_inline int returned(struct pt_regs *ctx, struct driver_call *cal
 	__u64 at = call->pointer;
 
 	if (kind == DRIVER_MAP)
-		return result ? 0 : add_mapping(call);
+		return !result && add_mapping(call) ? count_driver_block(ctx, call) : 0;
 	if (result)
 		return result == DRIVER_OUT_OF_MEMORY && kind != DRIVER_RETAIN ? refused(ctx, call) : 0;
 	if (kind != DRIVER_REGISTER && bpf_probe_read_user(&call->pointer, sizeof(call->pointer), (void *)at))
 		return 0;
-	return kind == DRIVER_RETAIN ? retain(call->pointer) : add_driver_block(ctx, call);
+	if (kind == DRIVER_RETAIN)
+		return retain(DRIVER_PHYSICAL, call->pointer);
+	if (kind >= DRIVER_PITCH && !return_rare(call))
+		return 0;
+	return call->pointer && note_driver_block(call) ? count_driver_block(ctx, call) : 0;
 }
 
 SEC("uretprobe.multi")

@@ -18,8 +18,8 @@ int cuMemAllocManaged(uint64_t *p, size_t n, unsigned flags) { return flags ? gi
 int cuMemHostAlloc(uint64_t *p, size_t n, unsigned flags) { return flags ? 1 : give(p, n); }
 int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { return p && n && !flags ? 0 : 1; }
 int cuMemAllocPitch_v2(uint64_t *p, size_t *pitch, size_t w, size_t h, unsigned size) {
-  *pitch = w;
-  return size ? give(p, w * h) : 1;
+  *pitch = (w + 511) & ~511ull;
+  return size ? give(p, *pitch * h) : 1;
 }
 int cuMemFree_v2(uint64_t p) { return p ? 0 : 1; }
 int cuMemFreeAsync(uint64_t p, void *stream) { return p && !stream ? 0 : 1; }
@@ -39,4 +39,33 @@ int cuMemMap(uint64_t p, size_t n, size_t offset, uint64_t handle, uint64_t flag
   return p && n && !offset && handle && !flags ? 0 : 1;
 }
 int cuMemUnmap(uint64_t p, size_t n) { return p && n ? 0 : 1; }
+int cuMemImportFromShareableHandle(uint64_t *handle, void *file, int type) {
+  *handle = next_handle++;
+  return file && type == 1 ? 0 : 1;
+}
 int cuMemRelease(uint64_t handle) { return handle ? 0 : 1; }
+
+// Arrays and external memory are objects of the process, whose handles may be like those of physical memory.
+static int make(uint64_t *out, const void *description) {
+  static uint64_t next_object = 0x1000;
+  *out = next_object++;
+  return description ? 0 : 1;
+}
+int cuArrayCreate_v2(uint64_t *array, const void *description) { return make(array, description); }
+int cuArray3DCreate_v2(uint64_t *array, const void *description) { return make(array, description); }
+int cuMipmappedArrayCreate(uint64_t *array, const void *description, unsigned levels) {
+  return levels ? make(array, description) : 1;
+}
+int cuArrayDestroy(uint64_t array) { return array ? 0 : 1; }
+int cuMipmappedArrayDestroy(uint64_t array) { return array ? 0 : 1; }
+int cuImportExternalMemory(uint64_t *memory, const void *description) { return make(memory, description); }
+int cuDestroyExternalMemory(uint64_t memory) { return memory ? 0 : 1; }
+
+struct ipc {
+  uint64_t address, rest[7];
+};
+int cuIpcOpenMemHandle_v2(uint64_t *p, struct ipc handle, unsigned flags) {
+  *p = handle.address; // the same each time that it is opened
+  return flags == 1 ? 0 : 1;
+}
+int cuIpcCloseMemHandle(uint64_t p) { return p ? 0 : 1; }

@@ -7,14 +7,21 @@
 //   handles N   N pieces of 2 MiB that are never mapped: half are released
 //   hosted N    N pieces of 2 MiB of the host, of each kind of location; half are released
 //   retain      one piece of 2 MiB that a second handle holds when the first is released
+//   pitch N     N blocks of 100 rows of 1000 bytes, each row with its padding; half are freed
+//   arrays N    N arrays of each kind; half are destroyed
+//   import N    N pieces of 2 MiB of another process are mapped; half are unmapped again. One more is never mapped
+//   external N  N pieces of 3 MiB of another API; half are freed
+//   ipc N       N blocks of another process, each opened twice; half are closed twice, the others once
+//   exec        begins this program anew in the same process
 //   oom N       fails to allocate N bytes
 //   loop N      N allocations and frees of 512 bytes; prints the ns that one pair took
-//   truth       prints what is live: on the GPU, pinned and managed, and how many calls made and freed it
+//   truth       prints what is live: on the GPU, pinned, managed, in arrays and of others, and how many calls made and freed it
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 int cuMemAlloc_v2(uint64_t *, size_t);
 int cuMemAllocAsync(uint64_t *, size_t, void *);
@@ -32,6 +39,19 @@ int cuMemRetainAllocationHandle(uint64_t *, uint64_t);
 int cuMemMap(uint64_t, size_t, size_t, uint64_t, uint64_t);
 int cuMemUnmap(uint64_t, size_t);
 int cuMemRelease(uint64_t);
+int cuMemImportFromShareableHandle(uint64_t *, void *, int);
+int cuArrayCreate_v2(uint64_t *, const void *);
+int cuArray3DCreate_v2(uint64_t *, const void *);
+int cuMipmappedArrayCreate(uint64_t *, const void *, unsigned);
+int cuArrayDestroy(uint64_t);
+int cuMipmappedArrayDestroy(uint64_t);
+int cuImportExternalMemory(uint64_t *, const void *);
+int cuDestroyExternalMemory(uint64_t);
+struct ipc {
+  uint64_t address, rest[7];
+};
+int cuIpcOpenMemHandle_v2(uint64_t *, struct ipc, unsigned);
+int cuIpcCloseMemHandle(uint64_t);
 
 // The beginning of CUmemAllocationProp.
 struct prop {
@@ -42,7 +62,7 @@ static const struct prop on_gpu = {1, 0, 1, 0};
 #define NOINLINE __attribute__((noinline))
 #define MIB (1ull << 20)
 
-static long long device, pinned, managed, allocations, frees;
+static long long device, pinned, managed, arrays, shared, allocations, frees;
 static const uint64_t reserved = 0x7d0000000000; // addresses of map
 static int mapped;
 
@@ -59,7 +79,7 @@ NOINLINE static void churn(int i) {
   size_t pitch;
   if (i % 3 == 0) cuMemAllocAsync(&p, 64 << 10, NULL);
   else if (i % 3 == 1) cuMemAllocAsync_ptsz(&p, 64 << 10, NULL);
-  else cuMemAllocPitch_v2(&p, &pitch, 1 << 10, 64, 4);
+  else cuMemAllocPitch_v2(&p, &pitch, 1000, 64, 4);
   took(&device, 64 << 10);
   if (i % 2) cuMemFreeAsync(p, NULL);
   else cuMemFree_v2(p);
@@ -124,6 +144,90 @@ static void retain(void) {
   cuMemRelease(h);
 }
 
+NOINLINE static void pitched(int i) {
+  uint64_t p;
+  size_t pitch;
+  cuMemAllocPitch_v2(&p, &pitch, 1000, 100, 4);
+  took(&device, pitch * 100);
+  if (i % 2) return;
+  cuMemFree_v2(p);
+  gave(&device, pitch * 100);
+}
+
+// CUDA_ARRAY3D_DESCRIPTOR; that of two dimensions lacks the depth.
+struct flat {
+  size_t width, height;
+  unsigned format, channels;
+};
+struct solid {
+  size_t width, height, depth;
+  unsigned format, channels, flags;
+};
+
+NOINLINE static void texture(int i, const void *description, int kind, long long bytes) {
+  uint64_t a;
+  if (kind == 0) cuArrayCreate_v2(&a, description);
+  if (kind == 1) cuArray3DCreate_v2(&a, description);
+  if (kind == 2) cuMipmappedArrayCreate(&a, description, 3);
+  if (!bytes) return;
+  took(&arrays, bytes);
+  if (i % 2) return;
+  if (kind == 2) cuMipmappedArrayDestroy(a);
+  else cuArrayDestroy(a);
+  gave(&arrays, bytes);
+}
+
+static void textures(int i) {
+  enum { U8 = 1, F16 = 0x10, F32 = 0x20, BC1 = 0x91, BC7 = 0x9d, UNORM16X4 = 0xc5, LAYERED = 1, SPARSE = 0x40 };
+  texture(i, &(struct flat){1000, 0, F32, 2}, 0, 1000 * 4 * 2);
+  texture(i, &(struct flat){640, 480, U8, 4}, 0, 640 * 480 * 4);
+  texture(i, &(struct flat){64, 64, BC1, 4}, 0, 64 * 64 / 2);
+  texture(i, &(struct solid){64, 64, 0, BC7, 4, 0}, 1, 64 * 64);
+  texture(i, &(struct solid){32, 32, 32, F16, 1, 0}, 1, 32 * 32 * 32 * 2);
+  texture(i, &(struct solid){32, 32, 6, UNORM16X4, 4, LAYERED}, 1, 32 * 32 * 6 * 8);
+  texture(i, &(struct solid){4096, 4096, 0, U8, 1, SPARSE}, 1, 0);
+  texture(i, &(struct solid){64, 64, 0, U8, 4, 0}, 2, (64 * 64 + 32 * 32 + 16 * 16) * 4);
+  texture(i, &(struct solid){64, 64, 6, U8, 1, LAYERED}, 2, (64 * 64 + 32 * 32 + 16 * 16) * 6);
+}
+
+NOINLINE static void import(int i, int map) {
+  static const uint64_t at = 0x7c0000000000;
+  static int imported;
+  uint64_t h, p = at + 2 * MIB * imported++;
+  cuMemImportFromShareableHandle(&h, "file", 1);
+  if (map) {
+    cuMemMap(p, 2 * MIB, 0, h, 0);
+    took(&shared, 2 * MIB);
+  }
+  cuMemRelease(h);
+  if (!map || i % 2) return;
+  cuMemUnmap(p, 2 * MIB);
+  gave(&shared, 2 * MIB);
+}
+
+NOINLINE static void external(int i) {
+  struct { int type; void *handle[2]; unsigned long long size; unsigned flags; } description = {1, {0}, 3 * MIB, 0};
+  uint64_t m;
+  cuImportExternalMemory(&m, &description);
+  took(&shared, 3 * MIB);
+  if (i % 2) return;
+  cuDestroyExternalMemory(m);
+  gave(&shared, 3 * MIB);
+}
+
+NOINLINE static void ipc(int i) {
+  static uint64_t next = 0x7b0000000000;
+  struct ipc handle = {next += MIB, {0}};
+  uint64_t p;
+  cuIpcOpenMemHandle_v2(&p, handle, 1);
+  took(&shared, 0);
+  cuIpcOpenMemHandle_v2(&p, handle, 1);
+  cuIpcCloseMemHandle(p);
+  if (i % 2) return;
+  cuIpcCloseMemHandle(p);
+  gave(&shared, 0);
+}
+
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -148,15 +252,17 @@ int main(void) {
     long long n = 0;
     if (sscanf(line, "%31s %lld", command, &n) < 1) continue;
     if (!strcmp(command, "truth")) {
-      printf("{\"device\":%lld,\"pinned\":%lld,\"managed\":%lld,\"allocations\":%lld,\"frees\":%lld}\n", device, pinned,
-             managed, allocations, frees);
+      printf("{\"device\":%lld,\"pinned\":%lld,\"managed\":%lld,\"arrays\":%lld,\"shared\":%lld,\"allocations\":%lld,"
+             "\"frees\":%lld}\n", device, pinned, managed, arrays, shared, allocations, frees);
       continue;
     }
     if (!strcmp(command, "loop")) {
       loop((int)n);
       continue;
     }
+    if (!strcmp(command, "exec")) execl("/proc/self/exe", "drivervictim", NULL);
     if (!strcmp(command, "unmap")) unmap();
+    if (!strcmp(command, "import")) import(0, 0);
     if (!strcmp(command, "retain")) retain();
     if (!strcmp(command, "oom")) {
       uint64_t p;
@@ -169,6 +275,11 @@ int main(void) {
       if (!strcmp(command, "map")) grow_pool();
       if (!strcmp(command, "handles")) handles(i);
       if (!strcmp(command, "hosted")) hosted(i);
+      if (!strcmp(command, "pitch")) pitched(i);
+      if (!strcmp(command, "arrays")) textures(i);
+      if (!strcmp(command, "import")) import(i, 1);
+      if (!strcmp(command, "external")) external(i);
+      if (!strcmp(command, "ipc")) ipc(i);
     }
     puts("ok");
   }

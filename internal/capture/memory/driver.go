@@ -27,9 +27,16 @@ type driverProbes struct {
 type driverFunction struct {
 	kind   bpf.MemoryDriverCallKind
 	device uint8 // type of an event.MemoryDevice
-	handle bool  // it goes by a handle, not by an address
+	object uint8 // what it goes by
 	rare   bool  // not probed where each probe takes a tenth of a second to remove
 }
+
+// What functions go by, apart from addresses: DRIVER_HANDLE of bpf/memory_driver.h.
+const (
+	physicalHandle = 1 + iota // CUmemGenericAllocationHandle
+	arrayHandle               // CUarray and CUmipmappedArray
+	externalHandle            // CUexternalMemory
+)
 
 const (
 	driverAllocate = bpf.MemoryDriverCallKindDRIVER_ALLOCATE
@@ -39,6 +46,12 @@ const (
 	driverRetain   = bpf.MemoryDriverCallKindDRIVER_RETAIN
 	driverFree     = bpf.MemoryDriverCallKindDRIVER_FREE
 	driverUnmap    = bpf.MemoryDriverCallKindDRIVER_UNMAP
+	driverArray    = bpf.MemoryDriverCallKindDRIVER_ARRAY
+	driverArray3D  = bpf.MemoryDriverCallKindDRIVER_ARRAY_3D
+	driverMipmaps  = bpf.MemoryDriverCallKindDRIVER_MIPMAPPED
+	driverOpen     = bpf.MemoryDriverCallKindDRIVER_OPEN
+	driverImport   = bpf.MemoryDriverCallKindDRIVER_IMPORT
+	driverExternal = bpf.MemoryDriverCallKindDRIVER_EXTERNAL
 )
 
 // driverFunctions are the functions of CUDA's driver that allocate and free, with the suffix _ptsz as without.
@@ -50,8 +63,8 @@ var driverFunctions = map[string]driverFunction{
 	"cuMemFree_v2":            {kind: driverFree},
 	"cuMemFreeAsync":          {kind: driverFree},
 
-	"cuMemCreate":                 {kind: driverAllocate, device: event.DriverMemory, handle: true},
-	"cuMemRelease":                {kind: driverFree, handle: true},
+	"cuMemCreate":                 {kind: driverAllocate, device: event.DriverMemory, object: physicalHandle},
+	"cuMemRelease":                {kind: driverFree, object: physicalHandle},
 	"cuMemRetainAllocationHandle": {kind: driverRetain},
 	"cuMemMap":                    {kind: driverMap},
 	"cuMemUnmap":                  {kind: driverUnmap},
@@ -63,6 +76,19 @@ var driverFunctions = map[string]driverFunction{
 	"cuMemHostRegister_v2": {kind: driverRegister, device: event.PinnedMemory},
 	"cuMemFreeHost":        {kind: driverFree},
 	"cuMemHostUnregister":  {kind: driverFree},
+
+	"cuArrayCreate_v2":        {kind: driverArray, device: event.ArrayMemory, object: arrayHandle, rare: true},
+	"cuArray3DCreate_v2":      {kind: driverArray3D, device: event.ArrayMemory, object: arrayHandle, rare: true},
+	"cuArrayDestroy":          {kind: driverFree, object: arrayHandle, rare: true},
+	"cuMipmappedArrayCreate":  {kind: driverMipmaps, device: event.ArrayMemory, object: arrayHandle, rare: true},
+	"cuMipmappedArrayDestroy": {kind: driverFree, object: arrayHandle, rare: true},
+
+	"cuIpcOpenMemHandle":             {kind: driverOpen, device: event.SharedMemory, rare: true},
+	"cuIpcOpenMemHandle_v2":          {kind: driverOpen, device: event.SharedMemory, rare: true},
+	"cuIpcCloseMemHandle":            {kind: driverFree, rare: true},
+	"cuMemImportFromShareableHandle": {kind: driverImport, device: event.SharedMemory, object: physicalHandle, rare: true},
+	"cuImportExternalMemory":         {kind: driverExternal, device: event.SharedMemory, object: externalHandle, rare: true},
+	"cuDestroyExternalMemory":        {kind: driverFree, object: externalHandle, rare: true},
 }
 
 // driverFunctionOf returns what an exported function is; ok is false for one that is of no interest.
@@ -74,11 +100,7 @@ func driverFunctionOf(name string) (driverFunction, bool) {
 // cookie is what the program needs to know of a function: bpf/memory_driver.h, DRIVER_*. Devices have no index: the
 // calls do not say which is the current one.
 func (f driverFunction) cookie() uint64 {
-	c := uint64(f.kind) | uint64(f.device)<<8 | 255<<16
-	if f.handle {
-		c |= 1 << 24
-	}
-	return c
+	return uint64(f.kind) | uint64(f.device)<<8 | 255<<16 | uint64(f.object)<<24
 }
 
 // driverSites returns where the probes go; nil where the library exports none of the functions.
@@ -195,22 +217,17 @@ func driverKeys(m *ebpf.Map, pid uint32) (keys []bpf.MemoryMemoryBlock, err erro
 	return keys, err
 }
 
-// interruptDriver sets what the driver's calls hold to nothing, since frees are not seen while the probes are off; what
-// was counted stays. It calls emit before, and returns how many devices held something.
-func (p *programs) interruptDriver(at uint64, emit func(deviceKey, *bpf.MemoryMemoryDevice)) (held uint64, err error) {
+// empty sets what devices hold to nothing, of those that which accepts; what was counted stays. Of the driver's blocks
+// those of one process or (0) of all are forgotten.
+func (p *programs) empty(at uint64, which func(deviceKey, *bpf.MemoryMemoryDevice) bool, pid uint32) error {
 	var errs []error
 	for key, d := range p.devices() {
-		if !key.isDriver() {
-			continue
+		if which(key, &d) {
+			d.Allocated, d.Reserved, d.High, d.Sent = 0, 0, 0, at
+			errs = append(errs, p.coll.Maps[bpf.MemoryMapMemoryDevices].Put(uint64(key), d))
 		}
-		if d.Allocated > 0 {
-			held++
-		}
-		emit(key, &d)
-		d.Allocated, d.Reserved, d.High, d.Sent = 0, 0, 0, at
-		errs = append(errs, p.coll.Maps[bpf.MemoryMapMemoryDevices].Put(uint64(key), d))
 	}
-	return held, errors.Join(append(errs, p.forgetDriver(0))...)
+	return errors.Join(append(errs, p.forgetDriver(pid))...)
 }
 
 // resumeDriver lets the next event of each device begin at a time: what it held before that is not known.

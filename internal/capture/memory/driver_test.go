@@ -11,8 +11,8 @@ import (
 
 // driverTruth is what testdata/c10sim/driver_victim.c says of itself.
 type driverTruth struct {
-	Device, Pinned, Managed uint64
-	Allocations, Frees      uint64
+	Device, Pinned, Managed, Arrays, Shared uint64
+	Allocations, Frees                      uint64
 }
 
 func startDriverVictim(t testing.TB) *victim {
@@ -59,13 +59,14 @@ func TestDriverTotalsAreExact(t *testing.T) {
 	missed := v.driverTruth()
 	for _, command := range []string{
 		"leak 20", "churn 3000", "host 11", "map 40", "handles 9", "hosted 7", "oom 2199023255552", "unmap", "retain", "map 5",
+		"pitch 5", "arrays 3", "import 5", "external 3", "ipc 5",
 	} {
 		v.ask("%s", command)
 		truth := v.driverTruth()
 		bytes, allocations, frees := w.standing()
 		want := map[uint8]uint64{
 			event.DriverMemory: truth.Device - missed.Device, event.PinnedMemory: truth.Pinned,
-			event.ManagedMemory: truth.Managed,
+			event.ManagedMemory: truth.Managed, event.ArrayMemory: truth.Arrays, event.SharedMemory: truth.Shared,
 		}
 		for kind, n := range want {
 			if bytes[kind] != n {
@@ -215,6 +216,41 @@ func TestDriverForgets(t *testing.T) {
 	w.source.Forget(p)
 	if n := w.source.DriverKeys(t, p.PID); n != 0 {
 		t.Errorf("%d blocks and mappings of a process that was forgotten", n)
+	}
+}
+
+// TestDriverExec: a process that replaces its program holds nothing of what it had before, and is watched further.
+func TestDriverExec(t *testing.T) {
+	w := newWatch(t)
+	v := startDriverVictim(t)
+	p := w.follow(v)
+	v.ask("leak 3")
+	v.ask("map 2")
+	if answer := v.ask("exec"); answer != "ready" {
+		t.Fatal(answer)
+	}
+	p.Execs++ // as proc.Watcher does
+	if err := w.source.Follow(p); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.source.DriverKeys(t, p.PID); n != 0 {
+		t.Errorf("%d blocks and mappings of the program before", n)
+	}
+	bytes, allocations, _ := w.standing()
+	if bytes[event.DriverMemory] != 0 || allocations != 3+2 {
+		t.Errorf("%d bytes, %d allocations; want 0 and 5", bytes[event.DriverMemory], allocations)
+	}
+	if flow := w.last(event.MemoryFlow).Args; flow[2] != flow[3] {
+		t.Errorf("%d bytes were allocated, %d freed", flow[2], flow[3])
+	}
+	for _, e := range w.of(event.Allocation) {
+		if e.Flags&event.Open != 0 {
+			t.Errorf("a block of the program before is live: %+v", e)
+		}
+	}
+	v.ask("leak 4")
+	if bytes, _, _ := w.standing(); bytes[event.DriverMemory] != 4<<20 {
+		t.Errorf("%d bytes of the new program, truth 4 MiB", bytes[event.DriverMemory])
 	}
 }
 

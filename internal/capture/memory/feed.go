@@ -218,3 +218,27 @@ func (s *Source) end(pid uint32, at uint64) error {
 	}
 	return s.programs.forget(pid)
 }
+
+// replaced ends what a process held when it replaced its program: its contexts are gone.
+func (s *Source) replaced(pid uint32, at uint64) error {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	if s.programs.reader == nil {
+		return nil
+	}
+	s.take(s.feed.held)
+	for key := range s.feed.live {
+		if key.device.pid() == pid {
+			s.freed(key, at)
+			s.programs.drop(key)
+		}
+	}
+	return s.programs.empty(at, func(key deviceKey, d *bpf.MemoryMemoryDevice) bool {
+		if key.pid() != pid {
+			return false
+		}
+		s.feed.ready = append(s.feed.ready, standing(key, d, at)...)
+		d.FreedBytes, d.Before, d.Live = d.FreedBytes+d.Allocated, 0, 0
+		return true
+	}, pid)
+}

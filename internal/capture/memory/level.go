@@ -184,9 +184,15 @@ func (s *Source) unfollow(driver bool) error {
 		return s.programs.awaitNone()
 	}
 	now := clock.Monotonic()
-	held, err := s.programs.interruptDriver(now, func(key deviceKey, d *bpf.MemoryMemoryDevice) {
+	err := s.programs.empty(now, func(key deviceKey, d *bpf.MemoryMemoryDevice) bool {
+		if !key.isDriver() {
+			return false
+		}
 		s.feed.ready = append(s.feed.ready, standing(key, d, now)...)
-	})
-	s.interrupted += held
+		if d.Allocated > 0 {
+			s.interrupted++
+		}
+		return true
+	}, 0)
 	return errors.Join(err, s.programs.awaitNone())
 }

@@ -81,6 +81,7 @@ type Source struct {
 // process is what is probed in one process.
 type process struct {
 	p         *proc.Process
+	execs     uint64 // of p, when it was last looked at
 	libraries []*library
 }
 
@@ -127,6 +128,10 @@ func (s *Source) Follow(p *proc.Process) error {
 		return nil
 	}
 	var errs []error
+	if known := s.procs[p.ID()]; known != nil && known.execs != p.Execs {
+		known.execs = p.Execs
+		errs = append(errs, s.replaced(p.PID, clock.Monotonic()))
+	}
 	for _, m := range mappings {
 		known := s.procs[p.ID()]
 		if known != nil &&
@@ -136,7 +141,7 @@ func (s *Source) Follow(p *proc.Process) error {
 			continue
 		}
 		if known == nil {
-			known = &process{p: p}
+			known = &process{p: p, execs: p.Execs}
 			s.procs[p.ID()] = known
 		}
 		l := &library{dev: m.Dev, inode: m.Inode, path: m.Path}

@@ -81,13 +81,15 @@ const (
 	DriverMemory  = 0x40 + iota // on a GPU
 	PinnedMemory                // of the host, page-locked
 	ManagedMemory               // moves between both
+	ArrayMemory                 // arrays on a GPU: what their elements take, which the driver pads
+	SharedMemory                // mapped, but allocated by another process or API
 )
 
 // Type returns the c10::DeviceType, or the type of what the driver's own calls allocate.
 func (d MemoryDevice) Type() uint8 { return uint8(d) }
 
 // Driver reports whether the driver's own calls allocated it, not a framework's allocator.
-func (d MemoryDevice) Driver() bool { return d.Type() >= DriverMemory && d.Type() <= ManagedMemory }
+func (d MemoryDevice) Driver() bool { return d.Type() >= DriverMemory && d.Type() <= SharedMemory }
 
 // Index returns the number of the device among those of its type; 0 where it has none.
 func (d MemoryDevice) Index() int {
