@@ -12,6 +12,7 @@
 
 #define DRIVER_BLOCKS 65536
 #define DRIVER_MAPPINGS 16384
+#define DRIVER_CONTEXTS 4096
 #define DRIVER_UNMAPPED 4096	  /* mappings, known or not, that one cuMemUnmap ends at most */
 #define DRIVER_GRAIN (2ULL << 20) /* bytes that every mapping is a multiple of */
 #define DRIVER_OUT_OF_MEMORY 2	  /* CUDA_ERROR_OUT_OF_MEMORY */
@@ -39,11 +40,17 @@ enum driver_call_kind {
 	DRIVER_OPEN = 11,     /* (pointer *, ...): of a size that is not known */
 	DRIVER_IMPORT = 12,   /* (handle *, ...): as large as what is mapped of it first */
 	DRIVER_EXTERNAL = 13, /* (handle *, CUDA_EXTERNAL_MEMORY_HANDLE_DESC *) */
+	DRIVER_CONTEXT = 14,  /* (context *, ...): the parameter DRIVER_DEVICE is the GPU */
+	/* Of the thread's current context: these do not return through driver_return. */
+	DRIVER_SET = 15,  /* (context) */
+	DRIVER_PUSH = 16, /* (context) */
+	DRIVER_POP = 17,
 };
 #define DRIVER_KIND(cookie) ((__u8)(cookie))
 #define DRIVER_DEVICE(cookie) ((__u16)((cookie) >> 8)) /* what it allocates; as func of events */
 #define DRIVER_HANDLE(cookie) ((cookie) >> 24 & 3)     /* by what it goes; 0: an address */
 #define DRIVER_PHYSICAL 1			       /* by a handle of cuMemCreate */
+#define DRIVER_CURRENT(cookie) ((cookie) >> 26 & 1)    /* it is on the current GPU, or (a context) becomes current */
 
 const enum driver_call_kind *export_driver_call_kind __attribute__((unused));
 
@@ -56,7 +63,7 @@ struct array_descriptor {
 	__u32 levels; /* not of the descriptor: mipmap levels */
 };
 
-/* A call that has not returned. */
+/* A call that has not returned, and what stays of calls that have. */
 struct driver_call {
 	__u64 cookie; /* 0: none */
 	__u64 sp;
@@ -67,6 +74,8 @@ struct driver_call {
 	__u64 height; /* of DRIVER_PITCH, */
 	__u64 pitch;  /* and where its pitch is written to */
 	struct array_descriptor array;
+	__u64 current; /* the thread's GPU: its index + 1 (0: not known), and driver_epoch << 8 */
+	__u64 below;   /* likewise, of the context below the current one */
 };
 
 struct driver_block {
@@ -103,6 +112,25 @@ struct {
 	__type(key, struct memory_block); /* pid << 32, and address */
 	__type(value, struct driver_mapping);
 } driver_mappings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, DRIVER_CONTEXTS);
+	__type(key, struct memory_block); /* pid << 32, and context */
+	__type(value, __u64);		  /* index of its GPU + 1 */
+} driver_contexts SEC(".maps");
+
+/* Calls that changed the current context, by process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MEMORY_DEVICES);
+	__type(key, __u32);
+	__type(value, __u64);
+} driver_switches SEC(".maps");
+
+/* Changes while the programs run: what is known of threads' current contexts is of one epoch, since changes between two
+ * are not seen. */
+volatile __u64 driver_epoch;
 
 static __always_inline __u64 own_pid(void)
 {
@@ -382,14 +410,20 @@ static __noinline int refused(struct pt_regs *ctx, struct driver_call *call)
 	return 0;
 }
 
-/* What a call allocates: cuMemCreate says in its third parameter, a CUmemAllocationProp, where. */
-static __always_inline __u64 device_of(struct pt_regs *ctx, __u64 cookie)
+/* What a call allocates, and on which GPU: cuMemCreate says in its third parameter, a CUmemAllocationProp; other calls
+ * allocate on the current one. */
+static __always_inline __u64 device_of(struct pt_regs *ctx, struct driver_call *call)
 {
-	__u32 location = 0;
+	__u64 device = DRIVER_DEVICE(call->cookie), location = 0; /* type, and index << 32 */
 
-	if (DRIVER_KIND(cookie) == DRIVER_ALLOCATE && DRIVER_HANDLE(cookie))
-		bpf_probe_read_user(&location, sizeof(location), (void *)(PARAM3(ctx) + DRIVER_LOCATION));
-	return location - DRIVER_HOST <= 2 ? DRIVER_PINNED : DRIVER_DEVICE(cookie);
+	if (DRIVER_CURRENT(call->cookie))
+		return call->current >> 8 == driver_epoch ? (__u8)device | (call->current - 1 & 0xff) << 8 : device;
+	if (DRIVER_KIND(call->cookie) != DRIVER_ALLOCATE || !DRIVER_HANDLE(call->cookie))
+		return device;
+	bpf_probe_read_user(&location, sizeof(location), (void *)(PARAM3(ctx) + DRIVER_LOCATION));
+	if ((__u32)location - DRIVER_HOST <= 2)
+		return DRIVER_PINNED;
+	return (__u32)location == 1 ? (__u8)device | (__u64)(__u8)(location >> 32) << 8 : device;
 }
 
 /* The bits of an element of an array, by CUarray_format; of formats with a size of their own that is not listed, of as
@@ -448,6 +482,24 @@ static __noinline int set_array_bytes(struct driver_call *call)
 	return 0;
 }
 
+/* The parameter that says of which GPU a context is. The empty assembly keeps the compiler from computing an offset into
+ * the registers, which the verifier refuses. */
+static __always_inline __u64 gpu_of(struct pt_regs *ctx, __u16 parameter)
+{
+	__u64 gpu = PARAM2(ctx);
+
+	asm volatile("" : "+r"(gpu));
+	if (parameter == 3)
+		gpu = PARAM3(ctx);
+	asm volatile("" : "+r"(gpu));
+	if (parameter == 4)
+		gpu = PARAM4(ctx);
+	asm volatile("" : "+r"(gpu));
+	if (parameter == 5)
+		gpu = PARAM5(ctx);
+	return gpu;
+}
+
 /* The rest of driver_enter for rare calls. */
 static __noinline int enter_rare(struct pt_regs *ctx, struct driver_call *call)
 {
@@ -482,12 +534,34 @@ static __noinline int enter_rare(struct pt_regs *ctx, struct driver_call *call)
 		if (bpf_probe_read_user(&call->bytes, sizeof(call->bytes), (void *)(from + DRIVER_EXTERNAL_SIZE)))
 			break;
 		return 0;
+	case DRIVER_CONTEXT:
+		call->handle = gpu_of(ctx, DRIVER_DEVICE(call->cookie));
+		return 0;
 	case DRIVER_OPEN:
 	case DRIVER_IMPORT:
 		call->bytes = 0;
 		return 0;
 	}
 	call->cookie = 0; /* nothing is to be counted */
+	return 0;
+}
+
+/* Notes on which GPU a new context is. */
+static __noinline int note_context(struct driver_call *call)
+{
+	struct memory_block key;
+	__u64 gpu;
+
+	if (!call)
+		return 0;
+	key.pid = own_pid();
+	key.pointer = call->pointer;
+	gpu = (__u32)call->handle + 1;
+	bpf_map_update_elem(&driver_contexts, &key, &gpu, BPF_ANY);
+	if (DRIVER_CURRENT(call->cookie)) {
+		call->below = call->current;
+		call->current = gpu | driver_epoch << 8;
+	}
 	return 0;
 }
 
@@ -509,6 +583,8 @@ static __noinline int return_rare(struct driver_call *call)
 		if (!retain(DRIVER_PHYSICAL, call->pointer))
 			note_driver_block(call);
 		return 0;
+	case DRIVER_CONTEXT:
+		return note_context(call);
 	}
 	return 1;
 }
@@ -530,7 +606,7 @@ int driver_enter(struct pt_regs *ctx)
 	call->pointer = PARAM1(ctx);
 	call->bytes = PARAM2(ctx);
 	call->handle = PARAM4(ctx);
-	call->device = device_of(ctx, call->cookie);
+	call->device = device_of(ctx, call);
 	if (DRIVER_KIND(call->cookie) >= DRIVER_PITCH)
 		enter_rare(ctx, call);
 	return 0;
@@ -545,7 +621,7 @@ static __always_inline int returned(struct pt_regs *ctx, struct driver_call *cal
 	if (kind == DRIVER_MAP)
 		return !result && add_mapping(call) ? count_driver_block(ctx, call) : 0;
 	if (result)
-		return result == DRIVER_OUT_OF_MEMORY && kind != DRIVER_RETAIN ? refused(ctx, call) : 0;
+		return result == DRIVER_OUT_OF_MEMORY && kind != DRIVER_RETAIN && kind != DRIVER_CONTEXT ? refused(ctx, call) : 0;
 	if (kind != DRIVER_REGISTER && bpf_probe_read_user(&call->pointer, sizeof(call->pointer), (void *)at))
 		return 0;
 	if (kind == DRIVER_RETAIN)
@@ -564,6 +640,43 @@ int driver_return(struct pt_regs *ctx)
 		return 0;
 	returned(ctx, call);
 	call->cookie = 0;
+	return 0;
+}
+
+static __always_inline void count_switch(void)
+{
+	__u32 pid = own_pid() >> 32;
+	__u64 *n = bpf_map_lookup_elem(&driver_switches, &pid), first = 1;
+
+	if (n)
+		__sync_fetch_and_add(n, 1);
+	else
+		bpf_map_update_elem(&driver_switches, &pid, &first, BPF_NOEXIST);
+}
+
+SEC("uprobe.multi")
+int driver_context(struct pt_regs *ctx)
+{
+	struct memory_block key = { .pid = own_pid(), .pointer = PARAM1(ctx) };
+	__u8 kind = DRIVER_KIND(bpf_get_attach_cookie(ctx));
+	struct driver_call *call;
+	__u64 *gpu;
+
+	if (is_agent())
+		return 0;
+	call = bpf_task_storage_get(&driver_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!call)
+		return 0;
+	count_switch();
+	if (kind == DRIVER_POP) {
+		call->current = call->below;
+		call->below = 0;
+		return 0;
+	}
+	if (kind == DRIVER_PUSH)
+		call->below = call->current;
+	gpu = bpf_map_lookup_elem(&driver_contexts, &key);
+	call->current = (gpu ? *gpu : 0) | driver_epoch << 8;
 	return 0;
 }
 

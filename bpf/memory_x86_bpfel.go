@@ -42,6 +42,8 @@ type MemoryDriverCall struct {
 		Flags    uint32
 		Levels   uint32
 	}
+	Current uint64
+	Below   uint64
 }
 
 type MemoryDriverCallKind uint32
@@ -60,6 +62,10 @@ const (
 	MemoryDriverCallKindDRIVER_OPEN      MemoryDriverCallKind = 11
 	MemoryDriverCallKindDRIVER_IMPORT    MemoryDriverCallKind = 12
 	MemoryDriverCallKindDRIVER_EXTERNAL  MemoryDriverCallKind = 13
+	MemoryDriverCallKindDRIVER_CONTEXT   MemoryDriverCallKind = 14
+	MemoryDriverCallKindDRIVER_SET       MemoryDriverCallKind = 15
+	MemoryDriverCallKindDRIVER_PUSH      MemoryDriverCallKind = 16
+	MemoryDriverCallKindDRIVER_POP       MemoryDriverCallKind = 17
 )
 
 type MemoryDriverMapping struct {
@@ -250,7 +256,9 @@ type MemorySampledProcess struct {
 const (
 	MemoryMapDriverBlocks         = "driver_blocks"
 	MemoryMapDriverCalls          = "driver_calls"
+	MemoryMapDriverContexts       = "driver_contexts"
 	MemoryMapDriverMappings       = "driver_mappings"
+	MemoryMapDriverSwitches       = "driver_switches"
 	MemoryMapLosses               = "losses"
 	MemoryMapMemoryCounts         = "memory_counts"
 	MemoryMapMemoryDevices        = "memory_devices"
@@ -258,11 +266,13 @@ const (
 	MemoryMapMemoryRecords        = "memory_records"
 	MemoryMapRings                = "rings"
 	MemoryMapSampledProcesses     = "sampled_processes"
+	MemoryProgDriverContext       = "driver_context"
 	MemoryProgDriverEnter         = "driver_enter"
 	MemoryProgDriverFree          = "driver_free"
 	MemoryProgDriverReturn        = "driver_return"
 	MemoryProgMemoryExhausted     = "memory_exhausted"
 	MemoryProgMemoryReport        = "memory_report"
+	MemoryVarDriverEpoch          = "driver_epoch"
 	MemoryVarExportDriverCallKind = "export_driver_call_kind"
 	MemoryVarExportMemoryBlock    = "export_memory_block"
 	MemoryVarExportMemoryDevice   = "export_memory_device"
@@ -317,6 +327,7 @@ type MemorySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MemoryProgramSpecs struct {
+	DriverContext   *ebpf.ProgramSpec `ebpf:"driver_context"`
 	DriverEnter     *ebpf.ProgramSpec `ebpf:"driver_enter"`
 	DriverFree      *ebpf.ProgramSpec `ebpf:"driver_free"`
 	DriverReturn    *ebpf.ProgramSpec `ebpf:"driver_return"`
@@ -330,7 +341,9 @@ type MemoryProgramSpecs struct {
 type MemoryMapSpecs struct {
 	DriverBlocks     *ebpf.MapSpec `ebpf:"driver_blocks"`
 	DriverCalls      *ebpf.MapSpec `ebpf:"driver_calls"`
+	DriverContexts   *ebpf.MapSpec `ebpf:"driver_contexts"`
 	DriverMappings   *ebpf.MapSpec `ebpf:"driver_mappings"`
+	DriverSwitches   *ebpf.MapSpec `ebpf:"driver_switches"`
 	Losses           *ebpf.MapSpec `ebpf:"losses"`
 	MemoryCounts     *ebpf.MapSpec `ebpf:"memory_counts"`
 	MemoryDevices    *ebpf.MapSpec `ebpf:"memory_devices"`
@@ -344,6 +357,7 @@ type MemoryMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MemoryVariableSpecs struct {
+	DriverEpoch          *ebpf.VariableSpec `ebpf:"driver_epoch"`
 	ExportDriverCallKind *ebpf.VariableSpec `ebpf:"export_driver_call_kind"`
 	ExportMemoryBlock    *ebpf.VariableSpec `ebpf:"export_memory_block"`
 	ExportMemoryDevice   *ebpf.VariableSpec `ebpf:"export_memory_device"`
@@ -378,7 +392,9 @@ func (o *MemoryObjects) Close() error {
 type MemoryMaps struct {
 	DriverBlocks     *ebpf.Map `ebpf:"driver_blocks"`
 	DriverCalls      *ebpf.Map `ebpf:"driver_calls"`
+	DriverContexts   *ebpf.Map `ebpf:"driver_contexts"`
 	DriverMappings   *ebpf.Map `ebpf:"driver_mappings"`
+	DriverSwitches   *ebpf.Map `ebpf:"driver_switches"`
 	Losses           *ebpf.Map `ebpf:"losses"`
 	MemoryCounts     *ebpf.Map `ebpf:"memory_counts"`
 	MemoryDevices    *ebpf.Map `ebpf:"memory_devices"`
@@ -392,7 +408,9 @@ func (m *MemoryMaps) Close() error {
 	return _MemoryClose(
 		m.DriverBlocks,
 		m.DriverCalls,
+		m.DriverContexts,
 		m.DriverMappings,
+		m.DriverSwitches,
 		m.Losses,
 		m.MemoryCounts,
 		m.MemoryDevices,
@@ -407,6 +425,7 @@ func (m *MemoryMaps) Close() error {
 //
 // It can be passed to LoadMemoryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MemoryVariables struct {
+	DriverEpoch          *ebpf.Variable `ebpf:"driver_epoch"`
 	ExportDriverCallKind *ebpf.Variable `ebpf:"export_driver_call_kind"`
 	ExportMemoryBlock    *ebpf.Variable `ebpf:"export_memory_block"`
 	ExportMemoryDevice   *ebpf.Variable `ebpf:"export_memory_device"`
@@ -423,6 +442,7 @@ type MemoryVariables struct {
 //
 // It can be passed to LoadMemoryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MemoryPrograms struct {
+	DriverContext   *ebpf.Program `ebpf:"driver_context"`
 	DriverEnter     *ebpf.Program `ebpf:"driver_enter"`
 	DriverFree      *ebpf.Program `ebpf:"driver_free"`
 	DriverReturn    *ebpf.Program `ebpf:"driver_return"`
@@ -432,6 +452,7 @@ type MemoryPrograms struct {
 
 func (p *MemoryPrograms) Close() error {
 	return _MemoryClose(
+		p.DriverContext,
 		p.DriverEnter,
 		p.DriverFree,
 		p.DriverReturn,

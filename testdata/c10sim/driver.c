@@ -69,3 +69,31 @@ int cuIpcOpenMemHandle_v2(uint64_t *p, struct ipc handle, unsigned flags) {
   return flags == 1 ? 0 : 1;
 }
 int cuIpcCloseMemHandle(uint64_t p) { return p ? 0 : 1; }
+
+// Contexts of two GPUs. Each thread has a stack of two.
+static _Thread_local uint64_t current, below;
+int cuDevicePrimaryCtxRetain(uint64_t *context, int gpu) {
+  *context = 0x5000 + gpu * 0x10;
+  return gpu < 2 ? 0 : 101;
+}
+int cuCtxCreate_v2(uint64_t *context, unsigned flags, int gpu) {
+  static uint64_t next_context = 0x6000;
+  *context = next_context++;
+  below = current;
+  current = *context;
+  return flags || gpu > 1;
+}
+int cuCtxSetCurrent(uint64_t context) {
+  current = context;
+  return 0;
+}
+int cuCtxPushCurrent_v2(uint64_t context) {
+  below = current;
+  current = context;
+  return 0;
+}
+int cuCtxPopCurrent_v2(uint64_t *context) {
+  *context = current;
+  current = below;
+  return 0;
+}

@@ -12,6 +12,8 @@
 //   import N    N pieces of 2 MiB of another process are mapped; half are unmapped again. One more is never mapped
 //   external N  N pieces of 3 MiB of another API; half are freed
 //   ipc N       N blocks of another process, each opened twice; half are closed twice, the others once
+//   spread N    N blocks of 1 MiB by each way of choosing one of two GPUs, and prints what is live on each
+//   retain_all  gets the contexts of both GPUs, as spread does at first
 //   exec        begins this program anew in the same process
 //   oom N       fails to allocate N bytes
 //   loop N      N allocations and frees of 512 bytes; prints the ns that one pair took
@@ -52,6 +54,11 @@ struct ipc {
 };
 int cuIpcOpenMemHandle_v2(uint64_t *, struct ipc, unsigned);
 int cuIpcCloseMemHandle(uint64_t);
+int cuDevicePrimaryCtxRetain(uint64_t *, int);
+int cuCtxCreate_v2(uint64_t *, unsigned, int);
+int cuCtxSetCurrent(uint64_t);
+int cuCtxPushCurrent_v2(uint64_t);
+int cuCtxPopCurrent_v2(uint64_t *);
 
 // The beginning of CUmemAllocationProp.
 struct prop {
@@ -228,6 +235,36 @@ NOINLINE static void ipc(int i) {
   gave(&shared, 0);
 }
 
+static uint64_t primary[2];
+
+static void retain_all(void) {
+  for (int gpu = 0; gpu < 2 && !primary[gpu]; gpu++) cuDevicePrimaryCtxRetain(&primary[gpu], gpu);
+}
+
+static void spread(int n) {
+  static long long gpus[2];
+  uint64_t context, h;
+  retain_all();
+  for (int i = 0; i < n; i++) {
+    struct prop on_second = {1, 0, 1, 1};
+    cuCtxSetCurrent(primary[0]);
+    leak_session();
+    cuCtxSetCurrent(primary[1]);
+    leak_session();
+    cuCtxPushCurrent_v2(primary[0]);
+    leak_session();
+    cuCtxPopCurrent_v2(&context);
+    leak_session();
+    cuCtxCreate_v2(&context, 0, 0);
+    leak_session();
+    cuMemCreate(&h, 2 * MIB, &on_second, 0); // wherever the thread is
+    took(&device, 2 * MIB);
+    gpus[0] += 3 * MIB;
+    gpus[1] += 4 * MIB;
+  }
+  printf("[%lld,%lld]\n", gpus[0], gpus[1]);
+}
+
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -260,6 +297,11 @@ int main(void) {
       loop((int)n);
       continue;
     }
+    if (!strcmp(command, "spread")) {
+      spread((int)n);
+      continue;
+    }
+    if (!strcmp(command, "retain_all")) retain_all();
     if (!strcmp(command, "exec")) execl("/proc/self/exe", "drivervictim", NULL);
     if (!strcmp(command, "unmap")) unmap();
     if (!strcmp(command, "import")) import(0, 0);

@@ -19,6 +19,7 @@ import (
 // driverProbes are the probes on a driver's library: calls are probed at their entry and their return.
 type driverProbes struct {
 	calls, frees []uprobe.Site
+	switches     []uprobe.Site        // of the current context
 	skipped      []string             // functions that are not probed
 	attachments  []*uprobe.Attachment // empty: off
 }
@@ -28,6 +29,8 @@ type driverFunction struct {
 	kind   bpf.MemoryDriverCallKind
 	device uint8 // type of an event.MemoryDevice
 	object uint8 // what it goes by
+	gpu    uint8 // driverContext: which parameter is the GPU
+	moves  bool  // on the thread's current GPU, which driverContext changes
 	rare   bool  // not probed where each probe takes a tenth of a second to remove
 }
 
@@ -52,14 +55,18 @@ const (
 	driverOpen     = bpf.MemoryDriverCallKindDRIVER_OPEN
 	driverImport   = bpf.MemoryDriverCallKindDRIVER_IMPORT
 	driverExternal = bpf.MemoryDriverCallKindDRIVER_EXTERNAL
+	driverContext  = bpf.MemoryDriverCallKindDRIVER_CONTEXT
+	driverSet      = bpf.MemoryDriverCallKindDRIVER_SET
+	driverPush     = bpf.MemoryDriverCallKindDRIVER_PUSH
+	driverPop      = bpf.MemoryDriverCallKindDRIVER_POP
 )
 
 // driverFunctions are the functions of CUDA's driver that allocate and free, with the suffix _ptsz as without.
 var driverFunctions = map[string]driverFunction{
-	"cuMemAlloc_v2":           {kind: driverAllocate, device: event.DriverMemory},
-	"cuMemAllocAsync":         {kind: driverAllocate, device: event.DriverMemory},
-	"cuMemAllocFromPoolAsync": {kind: driverAllocate, device: event.DriverMemory},
-	"cuMemAllocPitch_v2":      {kind: driverPitch, device: event.DriverMemory, rare: true},
+	"cuMemAlloc_v2":           {kind: driverAllocate, device: event.DriverMemory, moves: true},
+	"cuMemAllocAsync":         {kind: driverAllocate, device: event.DriverMemory, moves: true},
+	"cuMemAllocFromPoolAsync": {kind: driverAllocate, device: event.DriverMemory, moves: true},
+	"cuMemAllocPitch_v2":      {kind: driverPitch, device: event.DriverMemory, moves: true, rare: true},
 	"cuMemFree_v2":            {kind: driverFree},
 	"cuMemFreeAsync":          {kind: driverFree},
 
@@ -77,18 +84,26 @@ var driverFunctions = map[string]driverFunction{
 	"cuMemFreeHost":        {kind: driverFree},
 	"cuMemHostUnregister":  {kind: driverFree},
 
-	"cuArrayCreate_v2":        {kind: driverArray, device: event.ArrayMemory, object: arrayHandle, rare: true},
-	"cuArray3DCreate_v2":      {kind: driverArray3D, device: event.ArrayMemory, object: arrayHandle, rare: true},
+	"cuArrayCreate_v2":        {kind: driverArray, device: event.ArrayMemory, object: arrayHandle, moves: true, rare: true},
+	"cuArray3DCreate_v2":      {kind: driverArray3D, device: event.ArrayMemory, object: arrayHandle, moves: true, rare: true},
 	"cuArrayDestroy":          {kind: driverFree, object: arrayHandle, rare: true},
-	"cuMipmappedArrayCreate":  {kind: driverMipmaps, device: event.ArrayMemory, object: arrayHandle, rare: true},
+	"cuMipmappedArrayCreate":  {kind: driverMipmaps, device: event.ArrayMemory, object: arrayHandle, moves: true, rare: true},
 	"cuMipmappedArrayDestroy": {kind: driverFree, object: arrayHandle, rare: true},
 
-	"cuIpcOpenMemHandle":             {kind: driverOpen, device: event.SharedMemory, rare: true},
-	"cuIpcOpenMemHandle_v2":          {kind: driverOpen, device: event.SharedMemory, rare: true},
+	"cuIpcOpenMemHandle":             {kind: driverOpen, device: event.SharedMemory, moves: true, rare: true},
+	"cuIpcOpenMemHandle_v2":          {kind: driverOpen, device: event.SharedMemory, moves: true, rare: true},
 	"cuIpcCloseMemHandle":            {kind: driverFree, rare: true},
 	"cuMemImportFromShareableHandle": {kind: driverImport, device: event.SharedMemory, object: physicalHandle, rare: true},
 	"cuImportExternalMemory":         {kind: driverExternal, device: event.SharedMemory, object: externalHandle, rare: true},
 	"cuDestroyExternalMemory":        {kind: driverFree, object: externalHandle, rare: true},
+
+	"cuDevicePrimaryCtxRetain": {kind: driverContext, gpu: 2},
+	"cuCtxCreate_v2":           {kind: driverContext, gpu: 3, moves: true, rare: true},
+	"cuCtxCreate_v3":           {kind: driverContext, gpu: 5, moves: true, rare: true},
+	"cuCtxCreate_v4":           {kind: driverContext, gpu: 4, moves: true, rare: true},
+	"cuCtxSetCurrent":          {kind: driverSet},
+	"cuCtxPushCurrent_v2":      {kind: driverPush, rare: true},
+	"cuCtxPopCurrent_v2":       {kind: driverPop, rare: true},
 }
 
 // driverFunctionOf returns what an exported function is; ok is false for one that is of no interest.
@@ -97,10 +112,18 @@ func driverFunctionOf(name string) (driverFunction, bool) {
 	return fn, ok
 }
 
-// cookie is what the program needs to know of a function: bpf/memory_driver.h, DRIVER_*. Devices have no index: the
-// calls do not say which is the current one.
+// cookie is what the program needs to know of a function: bpf/memory_driver.h, DRIVER_*.
 func (f driverFunction) cookie() uint64 {
-	return uint64(f.kind) | uint64(f.device)<<8 | 255<<16 | uint64(f.object)<<24
+	c := uint64(f.kind) | uint64(f.object)<<24
+	if f.kind == driverContext {
+		c |= uint64(f.gpu) << 8
+	} else {
+		c |= uint64(f.device)<<8 | 255<<16
+	}
+	if f.moves {
+		c |= 1 << 26
+	}
+	return c
 }
 
 // driverSites returns where the probes go; nil where the library exports none of the functions.
@@ -123,9 +146,12 @@ func driverSites(image *elffile.File, mode uprobe.Mode) (*driverProbes, error) {
 		seen[fn.Addr] = true
 		s := site(fn, image.Machine)
 		s.Cookie = what.cookie()
-		if what.kind == driverFree || what.kind == driverUnmap {
+		switch what.kind {
+		case driverFree, driverUnmap:
 			out.frees = append(out.frees, s)
-		} else {
+		case driverSet, driverPush, driverPop:
+			out.switches = append(out.switches, s)
+		default:
 			out.calls = append(out.calls, s)
 		}
 	}
@@ -148,6 +174,7 @@ func (s *Source) putDriver(pid uint32, l *library) error {
 		returns bool
 	}{
 		{s.programs.driverFree, d.frees, false},
+		{s.programs.driverContext, d.switches, false},
 		{s.programs.driverReturn, d.calls, true},
 		{s.programs.driverEnter, d.calls, false},
 	} {
@@ -183,10 +210,15 @@ func (d *driverProbes) off() error {
 // isDriver reports whether what a device holds was allocated by the driver's own calls.
 func (k deviceKey) isDriver() bool { return event.MemoryDevice(k.device()).Driver() }
 
-// forgetDriver lets go of what is known of the driver's blocks, of one process or (0) of all.
+// forgetDriver lets go of what is known of the driver's blocks, of one process or (0) of all; of one also of its
+// contexts.
 func (p *programs) forgetDriver(pid uint32) error {
+	names := []string{bpf.MemoryMapDriverBlocks, bpf.MemoryMapDriverMappings}
+	if pid != 0 {
+		names = append(names, bpf.MemoryMapDriverContexts)
+	}
 	var errs []error
-	for _, name := range []string{bpf.MemoryMapDriverBlocks, bpf.MemoryMapDriverMappings} {
+	for _, name := range names {
 		m := p.coll.Maps[name]
 		keys, err := driverKeys(m, pid)
 		if err != nil {
@@ -230,9 +262,13 @@ func (p *programs) empty(at uint64, which func(deviceKey, *bpf.MemoryMemoryDevic
 	return errors.Join(append(errs, p.forgetDriver(pid))...)
 }
 
-// resumeDriver lets the next event of each device begin at a time: what it held before that is not known.
+// resumeDriver lets the next event of each device begin at a time: what it held before that is not known, nor which
+// contexts are current.
 func (p *programs) resumeDriver(at uint64) error {
-	var errs []error
+	epoch := p.coll.Variables[bpf.MemoryVarDriverEpoch]
+	var n uint64
+	errs := []error{epoch.Get(&n)}
+	errs = append(errs, epoch.Set(n+1))
 	for key, d := range p.devices() {
 		if key.isDriver() {
 			d.Sent = at
@@ -257,6 +293,26 @@ func driverRuns(d *bpf.MemoryMemoryDevice, level int) overhead.Runs {
 	ns := at[level]
 	at[levelOff] = 0
 	return overhead.Runs{Count: d.Allocations + d.Frees, NS: ns, At: at}
+}
+
+// switches returns how often the processes, or one of them, changed a thread's current context.
+func (p *programs) switches(pid uint32) (out []uint64) {
+	var of uint32
+	var n uint64
+	for all := p.coll.Maps[bpf.MemoryMapDriverSwitches].Iterate(); all.Next(&of, &n); {
+		if pid == 0 || pid == of {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// switchRuns is what it cost to see so many changes of the current context.
+func switchRuns(n uint64, level int) overhead.Runs {
+	at := slices.Repeat([]uint64{n * driverFreeNS}, len(levels))
+	ns := at[level]
+	at[levelOff] = 0
+	return overhead.Runs{Count: n, NS: ns, At: at}
 }
 
 // isDriverFile reports whether a file of this name may be the driver's library.

@@ -36,8 +36,9 @@ func TestDriverNames(t *testing.T) {
 			for _, fn := range functions {
 				found[strings.TrimSuffix(fn.Name, "_ptsz")] = true
 			}
+			newer := map[string]bool{"cuCtxCreate_v4": true} // since 12.5
 			for name := range driverFunctions {
-				if !found[name] {
+				if !found[name] && !newer[name] {
 					t.Errorf("%s is not exported", name)
 				}
 			}
@@ -45,8 +46,8 @@ func TestDriverNames(t *testing.T) {
 			if err != nil || len(sites.skipped) > 0 {
 				t.Fatalf("%v, %v", sites, err)
 			}
-			if n := len(sites.calls) + len(sites.frees); n < len(driverFunctions) {
-				t.Errorf("%d probe points of %d functions", n, len(driverFunctions))
+			if n := len(sites.calls) + len(sites.frees) + len(sites.switches); n < len(found) {
+				t.Errorf("%d probe points of %d functions", n, len(found))
 			}
 		})
 	}

@@ -32,19 +32,72 @@ func (v *victim) driverTruth() (out driverTruth) {
 func (w *watch) standing() (bytes map[uint8]uint64, allocations, frees uint64) {
 	w.drain()
 	bytes = map[uint8]uint64{}
-	flows := map[uint16][4]uint64{}
-	for _, e := range w.events {
-		switch e.Kind {
-		case event.Memory:
-			bytes[event.MemoryDevice(e.Func).Type()] = e.Args[0]
-		case event.MemoryFlow:
-			flows[e.Func] = e.Args
-		}
+	levels, flows := w.held(), map[uint16][4]uint64{}
+	for device, n := range levels {
+		bytes[device.Type()] += n
+	}
+	for _, e := range w.of(event.MemoryFlow) {
+		flows[e.Func] = e.Args
 	}
 	for _, f := range flows {
 		allocations, frees = allocations+f[0], frees+f[1]
 	}
 	return bytes, allocations, frees
+}
+
+// held returns what the last events say, by device.
+func (w *watch) held() map[event.MemoryDevice]uint64 {
+	out := map[event.MemoryDevice]uint64{}
+	for _, e := range w.of(event.Memory) {
+		out[event.MemoryDevice(e.Func)] = e.Args[0]
+	}
+	return out
+}
+
+// TestDriverGPUs: what is allocated on each of several GPUs, however the program chooses one; what is allocated in a
+// context from before the attach is of a GPU that is not known.
+func TestDriverGPUs(t *testing.T) {
+	const first, second, unknown = event.DriverMemory, event.DriverMemory | 1<<8, event.DriverMemory | 255<<8
+	w := newWatch(t)
+	v := startDriverVictim(t)
+	w.follow(v)
+	v.ask("leak 1")
+	for range 2 {
+		var truth [2]uint64
+		if err := json.Unmarshal([]byte(v.ask("spread 3")), &truth); err != nil {
+			t.Fatal(err)
+		}
+		w.drain()
+		held := w.held()
+		if held[first] != truth[0] || held[second] != truth[1] || held[unknown] != 1<<20 || len(held) != 3 {
+			t.Errorf("held %v, truth %v and 1 MiB", held, truth)
+		}
+	}
+	if n := w.source.Runs(0).Count; n != 1+2*3*6+2*3*4 { // allocations, and changes of the context
+		t.Errorf("%d runs", n)
+	}
+	// While the source is off, changes of the context are not seen.
+	off := len(w.source.Levels()) - 1
+	for _, level := range []int{off, 0} {
+		if err := w.source.SetLevel(level); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.events = nil
+	v.ask("leak 2")
+	w.drain()
+	if held := w.held(); held[unknown] != 2<<20 || held[first] != 0 || held[second] != 0 {
+		t.Errorf("held %v after it was off, want 2 MiB of no GPU that is known", held)
+	}
+	late := newWatch(t)
+	old := startDriverVictim(t)
+	old.ask("retain_all")
+	late.follow(old)
+	old.ask("spread 1")
+	late.drain()
+	if held := late.held(); held[unknown] != 4<<20 || held[first] != 1<<20 || held[second] != 2<<20 {
+		t.Errorf("held %v after a late attach, want 4 MiB of no GPU that is known", held)
+	}
 }
 
 // TestDriverTotalsAreExact: what the driver's calls allocated and freed since the attach, by kind of memory, after each
@@ -131,7 +184,7 @@ func TestDriverStacks(t *testing.T) {
 		t.Errorf("live %v, %d freed", live, freed)
 	}
 	e := w.last(event.OutOfMemory)
-	if e.Args[1] != 1<<41 || e.Args[2] != 22<<20 || !strings.HasPrefix(w.driverSite(&e), "main") {
+	if e.Args[1] != 1<<41 || e.Args[2] != 10<<20 || !strings.HasPrefix(w.driverSite(&e), "main") {
 		t.Errorf("%+v at %s", e, w.driverSite(&e))
 	}
 }

@@ -216,6 +216,10 @@ func (s *Source) end(pid uint32, at uint64) error {
 			s.programs.drop(key)
 		}
 	}
+	for _, n := range s.programs.switches(pid) {
+		r := switchRuns(n, levelSampled)
+		s.feed.spent.Count, s.feed.spent.NS = s.feed.spent.Count+r.Count, s.feed.spent.NS+r.NS
+	}
 	return s.programs.forget(pid)
 }
 

@@ -146,6 +146,9 @@ func (s *Source) Runs(pid uint32) overhead.Runs {
 			out = out.Add(runsOf(key, &d, level))
 		}
 	}
+	for _, n := range s.programs.switches(pid) {
+		out = out.Add(switchRuns(n, level))
+	}
 	return out
 }
 

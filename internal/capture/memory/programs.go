@@ -19,7 +19,7 @@ type programs struct {
 	report, exhausted *ebpf.Program
 	reader            *ring.Records // nil: closed
 
-	driverEnter, driverReturn, driverFree *ebpf.Program
+	driverEnter, driverReturn, driverFree, driverContext *ebpf.Program
 }
 
 // load loads the programs so that they write into rings.
@@ -62,6 +62,8 @@ func load(rings *ring.Rings, opts Options) (*programs, error) {
 		driverEnter:  coll.Programs[bpf.MemoryProgDriverEnter],
 		driverReturn: coll.Programs[bpf.MemoryProgDriverReturn],
 		driverFree:   coll.Programs[bpf.MemoryProgDriverFree],
+
+		driverContext: coll.Programs[bpf.MemoryProgDriverContext],
 	}
 	if p.reader, err = ring.OpenRecords(coll.Maps[bpf.MemoryMapMemoryRecords]); err != nil {
 		coll.Close()
@@ -122,7 +124,7 @@ func (p *programs) devices() map[deviceKey]bpf.MemoryMemoryDevice {
 
 // forget lets go of what is known of a process.
 func (p *programs) forget(pid uint32) error {
-	driver := false
+	driver := p.coll.Maps[bpf.MemoryMapDriverSwitches].Delete(pid) == nil
 	for key := range p.devices() {
 		if key.pid() == pid {
 			driver = driver || key.isDriver()
