@@ -315,6 +315,34 @@ func TestByTheClock(t *testing.T) {
 	}
 }
 
+// TestNearlyIdle: a program that allocates 350 times a second and sleeps else pays 0.11% of a CPU for seeing that, which
+// is much of its own CPU time. Nothing is reduced for that; what takes 1% of a CPU is.
+func TestNearlyIdle(t *testing.T) {
+	const (
+		perSecond = 350
+		work      = 57e3             // ns of an allocation and what is done with it: 2% of a CPU in all
+		run       = 1500 + 700 + 925 // ns of probes on it and on its free, and of the stacks of some
+	)
+	for seed := range uint64(5) {
+		allocations := newSource("framework memory", run/work, 0.7*run/work)
+		w := newWorld(seed, newSource("cuda calls", 0.002, 0.001), allocations)
+		target := w.target(1e9/work, 0.05)
+		target.sleeps = 1e9/perSecond/work - 1
+		g := w.governor(seed)
+		w.pass(g, 120)
+		s := g.State(target.pid, 0, w.now)
+		if len(w.changes) > 0 || s.Total.Share > 0.02 {
+			t.Errorf("seed %d: of a CPU %.2f%% is paid, and said to be %.1f%%: %s", seed,
+				run*perSecond/1e9*100, 100*s.Total.Share, s.State)
+			logChanges(t, w)
+		}
+		allocations.cost, allocations.claims = []float64{0.5, 0.02, 0}, []float64{0.5, 0.02, 0}
+		if w.pass(g, 30); allocations.level == 0 {
+			t.Errorf("seed %d: a source that takes 1%% of a CPU is as it was: %+v", seed, g.State(target.pid, 0, w.now))
+		}
+	}
+}
+
 // TestNothingIsSwitchedForARecording: while somebody records from now on, no source is reduced to be measured,
 // and what time that took before is told.
 func TestNothingIsSwitchedForARecording(t *testing.T) {

@@ -92,6 +92,7 @@ type fakeTarget struct {
 	silent    bool    // makes no call
 	clocked   bool    // sleeps until the next step is due
 	waits     float64 // times its work for which a step waits for the GPU, in a call
+	sleeps    float64 // likewise, not in a call
 	next      float64 // ns: end of the step under way
 	speed     float64
 	cpu       float64
@@ -154,7 +155,7 @@ func (t *fakeTarget) run(from, to uint64) {
 			took = max(took, 2*work)
 		}
 		ran := took
-		took += t.waits * work
+		took += (t.waits + t.sleeps) * work
 		for i, s := range t.world.sources {
 			t.ns[i] += ran * s.claims[s.level] * t.load
 			for level := range t.at[i] {

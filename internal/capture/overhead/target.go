@@ -113,9 +113,9 @@ func (w *watched) read(now uint64, sources []*governed) counters {
 	return c
 }
 
-// leastCPU is the share of a CPU that a target is taken to use at least: what is paid by one that is idle is no share
-// of anything.
-const leastCPU = 0.05
+// leastCPU is the share of a CPU that a target is taken to use at least: of one that is nearly idle, what costs next to
+// nothing may be much of its time. At idleCPU it does nothing.
+const leastCPU, idleCPU = 0.1, 0.01
 
 // predict notes what sources took of the target's time since the last look, from what their programs counted.
 func (w *watched) predict(now counters, sources []*governed, others float64) {
@@ -125,7 +125,7 @@ func (w *watched) predict(now counters, sources []*governed, others float64) {
 		return
 	}
 	cpu := float64(now.cpu-w.last.cpu) / took
-	w.idle = cpu < leastCPU/5
+	w.idle = cpu < idleCPU
 	for i := range sources {
 		payers := w.payers(sources[i], cpu, others)
 		ns := float64(now.ns[i] - min(now.ns[i], w.last.ns[i]))
@@ -262,7 +262,7 @@ func (w *watched) compare(p *pair) (slower float64, ok bool) {
 	}
 	slower = math.Log(b / a)
 	if !w.yard.pace && w.load > 0 {
-		slower *= w.load / w.busy(w.load) // it is of CPU time
+		slower *= w.load / max(w.busy(w.load), leastCPU) // it is of CPU time
 	}
 	return slower, true
 }
@@ -282,7 +282,7 @@ func (w *watched) rate(s *slice) (float64, bool) {
 		return rate, ok
 	}
 	cpu := float64(s.to.cpu-min(s.to.cpu, s.from.cpu)) / took
-	if cpu < leastCPU/5 {
+	if cpu < idleCPU {
 		return 0, false
 	}
 	return rate / cpu, true
