@@ -32,6 +32,9 @@ func addMemory(d *document.Document, m *Model, rows int) {
 		named := len(m.Memory.Devices) > 1 || dev.OfDriver() || dev.Type == "cpu"
 		addDevice(d, dev, min(rows, shortSites), named, m.Summary.Window.From)
 	}
+	if t := gpuMemoryTable(m.Memory); len(t.Rows) > 1 {
+		d.Add(t)
+	}
 }
 
 // MemoryDocument is what `inferscope memory` prints.
@@ -44,6 +47,9 @@ func MemoryDocument(m *Model) *document.Document {
 	exact := false // what the driver's calls hold is known since the attach
 	switch {
 	case m.Memory != nil:
+		if t := gpuMemoryTable(m.Memory); len(t.Rows) > 0 {
+			d.Add(t)
+		}
 		for i := range m.Memory.Devices {
 			dev := &m.Memory.Devices[i]
 			addDevice(d, dev, memorySites, true, m.Summary.Window.From)
@@ -133,10 +139,53 @@ func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 	return f
 }
 
+// gpuMemoryTable says what explains the memory of each process on each GPU.
+func gpuMemoryTable(s *memory.Summary) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("GPU", 0),
+		document.Right("Process", 0),
+		document.Right("By NVML", 0),
+		document.Right("Frameworks", 0),
+		document.Right("Driver's calls", 0),
+		document.Right("Arrays", 2),
+		document.Right("Not explained", 0),
+		document.Right("Of others", 2),
+	}}
+	size := func(n uint64) string {
+		if n == 0 {
+			return format.Nothing
+		}
+		return format.Size(n)
+	}
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		name := "not known"
+		if g.Index >= 0 {
+			name = fmt.Sprint(g.Index)
+		}
+		t.Row(name, fmt.Sprint(g.PID), size(g.Process), size(g.Segments), size(g.Calls), size(g.Arrays),
+			size(g.Unexplained), size(g.Mapped))
+	}
+	t.Note = "When NVML was last asked, else at the end. Driver's calls: since the attach, without frameworks' segments " +
+		"(estimated). Not explained: contexts, code, and what calls allocated before the attach. Of others: mapped from " +
+		"other processes and APIs, which is no part of the rest."
+	return t
+}
+
 // driverFacts is memoryFacts of what the driver's own calls allocated.
 func driverFacts(dev *memory.Device, from uint64) document.Facts {
 	var f document.Facts
-	f.Add("Held at the end", format.Size(dev.Allocated)+" of what was allocated since the attach")
+	held := format.Size(dev.Allocated) + " of what was allocated since the attach"
+	switch dev.Type {
+	case "array":
+		held += ", by the arrays' dimensions: the driver pads them"
+	case "shared":
+		held = format.Size(dev.Allocated) + " mapped since the attach: not this process's own memory"
+		if n := unsized(dev); n > 0 {
+			held += fmt.Sprintf("; %s of CUDA IPC, whose size is not known", format.Plural(n, "more block", "more blocks"))
+		}
+	}
+	f.Add("Held at the end", held)
 	if dev.Process > 0 {
 		f.Add("Process on the GPU", fmt.Sprintf(
 			"%s by NVML's count, of which %s is something else: allocated before the attach, managed memory, CUDA's contexts "+
@@ -147,6 +196,16 @@ func driverFacts(dev *memory.Device, from uint64) document.Facts {
 		format.Size(dev.Peak), format.Span(dev.PeakAt-min(dev.PeakAt, from))))
 	addFlow(&f, dev)
 	return f
+}
+
+// unsized returns how many blocks are live whose size is not known.
+func unsized(dev *memory.Device) (blocks uint64) {
+	for i := range dev.Sites {
+		if dev.Sites[i].Live == 0 {
+			blocks += dev.Sites[i].Blocks
+		}
+	}
+	return blocks
 }
 
 // addFlow adds what was allocated and freed, and what for.

@@ -107,3 +107,39 @@ func TestNothingOfAllocators(t *testing.T) {
 		t.Errorf("pinned memory is shown as GPU memory:\n%s", text.String())
 	}
 }
+
+// TestMemoryOfOthers: memory of others is not said to be the process's, arrays to be larger than known, and where several
+// GPUs are used, what is not explained of each is said.
+func TestMemoryOfOthers(t *testing.T) {
+	m := New(decode().Recording())
+	m.Memory = &memory.Summary{
+		Devices: []memory.Device{
+			{Type: "array", Index: 1, Allocated: 3e6, Allocations: 1},
+			{Type: "shared", Index: -1, Allocated: 2e6, Allocations: 3},
+		},
+		GPUs: []memory.GPU{
+			{PID: 7, Process: 5e9, Segments: 3e9, Unexplained: 2e9}, {PID: 7, Index: -1, Mapped: 2e6},
+		},
+	}
+	var whole, short bytes.Buffer
+	if err := document.Text(&whole, MemoryDocument(m), document.Style{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Text(&short, m, TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{whole.String(), short.String()} {
+		got := strings.Join(strings.Fields(text), " ")
+		for _, want := range []string{
+			"Arrays of the CUDA driver's calls on GPU 1, process 0",
+			"3.00 MB of what was allocated since the attach, by the arrays' dimensions: the driver pads them",
+			"Memory mapped from other processes and APIs, process 0",
+			"2.00 MB mapped since the attach: not this process's own memory",
+			"0 7 5.00 GB 3.00 GB - - 2.00 GB -", "not known 7 - - - - - 2.00 MB",
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q is not said:\n%s", want, text)
+			}
+		}
+	}
+}

@@ -17,19 +17,21 @@ import (
 // Summary is what the allocators of a target's frameworks and the driver's own calls held.
 type Summary struct {
 	Devices []Device `json:"devices"` // those that hold most first
+	GPUs    []GPU    `json:"gpus"`    // by process and GPU
 }
 
 // Device is what one allocator held of one device in one process. Times are CLOCK_MONOTONIC ns.
 type Device struct {
-	PID   uint32 `json:"pid"`
-	Type  string `json:"type"`  // cuda, hip, cpu, or other; of the driver's own calls: driver, pinned, managed
-	Index int    `json:"index"` // among those of its type; 0 of the driver's own calls, which are of all devices together
+	PID   uint32             `json:"pid"`
+	ID    event.MemoryDevice `json:"-"`
+	Type  string             `json:"type"`  // cuda, hip, cpu, other; of the driver: driver, pinned, managed, array, shared
+	Index int                `json:"index"` // among those of its type; -1: on a GPU that is not known
 
 	Allocated uint64 `json:"allocated_bytes"` // in blocks, at the end
 	Reserved  uint64 `json:"reserved_bytes"`  // in segments, at the end
 	// Process is what the process held of the GPU by NVML's count when that was asked for last; 0: not known. Driver is
 	// what of it was not in segments then: contexts, code, what libraries allocate by themselves, and of the driver's own
-	// calls what they allocated before the attach, and managed memory.
+	// calls what they allocated before the attach, arrays, and managed memory.
 	Process  uint64 `json:"process_bytes,omitempty"`
 	Driver   uint64 `json:"driver_bytes,omitempty"`
 	Peak     uint64 `json:"peak_bytes"` // the most in blocks
@@ -171,12 +173,13 @@ func Summarize(rec *recording.Recording) *Summary {
 			cmp.Compare(a.Index, b.Index),
 		)
 	})
+	s.GPUs = g.gpus(rec, s.Devices)
 	return s
 }
 
 // OfDriver reports whether the driver's own calls allocated it, not a framework's allocator.
 func (d *Device) OfDriver() bool {
-	return d.Type == "driver" || d.Type == "pinned" || d.Type == "managed"
+	return slices.Contains([]string{"driver", "pinned", "managed", "array", "shared"}, d.Type)
 }
 
 // OnlySegments reports whether the driver's own calls allocated segments of PyTorch's allocators and nothing else.
@@ -201,13 +204,21 @@ func (s *Summary) Shown() []*Device {
 
 // Name returns what the device is, for people.
 func (d *Device) Name() string {
+	on := ""
+	if d.Index >= 0 {
+		on = fmt.Sprintf(" on GPU %d", d.Index)
+	}
 	switch d.Type {
 	case "cuda", "hip":
 		return fmt.Sprintf("GPU %d", d.Index)
 	case "cpu":
 		return "CPU"
 	case "driver":
-		return "GPU memory of the CUDA driver's calls"
+		return "GPU memory of the CUDA driver's calls" + on
+	case "array":
+		return "Arrays of the CUDA driver's calls" + on
+	case "shared":
+		return "Memory mapped from other processes and APIs" + on
 	case "pinned":
 		return "Pinned host memory of the CUDA driver's calls"
 	case "managed":
@@ -262,6 +273,7 @@ func gather(rec *recording.Recording) gathered {
 		}
 		d.add(e)
 	}
+	g.place(rec)
 	return g
 }
 
@@ -313,13 +325,17 @@ func TypeName(d event.MemoryDevice) string {
 		return "pinned"
 	case event.ManagedMemory:
 		return "managed"
+	case event.ArrayMemory:
+		return "array"
+	case event.SharedMemory:
+		return "shared"
 	}
 	return "other"
 }
 
 func (d *device) result(rec *recording.Recording, key deviceKey, framework bool) Device {
 	out := Device{
-		PID: key.pid, Type: TypeName(key.device), Index: key.device.Index(),
+		PID: key.pid, ID: key.device, Type: TypeName(key.device), Index: index(key.device),
 		Kinds: []kindBytes{}, Levels: []level{}, Sites: []site{}, Leaks: []leakSite{}, Exhausted: []Exhausted{},
 		Samples: len(d.samples),
 	}
@@ -376,38 +392,20 @@ func gpuOf(rec *recording.Recording, key deviceKey) recording.Device {
 	if rec.Meta.GPU == nil {
 		return recording.Device{}
 	}
-	switch key.device.Type() {
-	case event.CPUMemory, event.PinnedMemory, event.ManagedMemory: // managed memory may be on the host
+	if !onGPU(key.device) || key.device.Type() == event.SharedMemory { // managed memory may be on the host
 		return recording.Device{}
-	case event.DriverMemory:
-		return onlyGPU(rec.Meta.GPU.Devices, key.pid)
 	}
 	for _, g := range rec.Meta.GPU.Devices {
-		if g.PID == key.pid && int(g.ID) == key.device.Index() {
+		if g.PID == key.pid && int(g.ID) == index(key.device) {
 			return g
 		}
 	}
 	return recording.Device{}
 }
 
-// onlyGPU returns the GPU of a process that uses one; the zero value where it uses several or none is known.
-func onlyGPU(all []recording.Device, pid uint32) recording.Device {
-	var out recording.Device
-	n := 0
-	for _, g := range all {
-		if g.PID == pid {
-			out, n = g, n+1
-		}
-	}
-	if n != 1 {
-		return recording.Device{}
-	}
-	return out
-}
-
 // process compares what the process held by NVML's count with what was in segments at that time.
 func (d *device) process(out *Device, rec *recording.Recording, gpu recording.Device) {
-	if rec.Meta.Driver == nil {
+	if rec.Meta.Driver == nil || out.Type == "array" {
 		return
 	}
 	for _, p := range rec.Meta.Driver.Processes {
@@ -427,7 +425,6 @@ const maxLevels = 240
 
 // totals fills in what the allocator said itself.
 func (d *device) totals(out *Device, rec *recording.Recording) {
-	byEnd := func(a, b event.Event) int { return cmp.Or(cmp.Compare(a.End(), b.End()), cmp.Compare(a.TS, b.TS)) }
 	slices.SortStableFunc(d.levels, byEnd)
 	slices.SortStableFunc(d.flows, byEnd)
 	if n := len(d.levels); n > 0 {

@@ -116,12 +116,12 @@ func (m *snapshot) rest() {
 		}
 		sampled := uint64(0)
 		for _, s := range m.samples {
-			if s.Open && s.PID == d.PID && memory.TypeName(s.Device) == d.Type && s.Device.Index() == d.Index {
+			if s.Open && s.PID == d.PID && s.Device == d.ID {
 				sampled += s.Bytes
 			}
 		}
 		if d.Allocated > sampled {
-			m.segment(d.Index, restAddress+uint64(i)<<48, d.Allocated-sampled, 0)
+			m.segment(d.ID.Index(), restAddress+uint64(i)<<48, d.Allocated-sampled, 0)
 		}
 	}
 }

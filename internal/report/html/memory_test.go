@@ -64,6 +64,17 @@ func TestMemoryTrack(t *testing.T) {
 			t.Errorf("%q is not said: %s", want, notes)
 		}
 	}
+	var segments []any
+	for _, table := range doc.Tables {
+		if table.Key == "gpu-memory" {
+			for _, row := range table.Rows {
+				segments = append(segments, row[3])
+			}
+		}
+	}
+	if !slices.Equal(segments, []any{400.0 * mib}) {
+		t.Errorf("segments by GPU are %v, want 400 MiB", segments)
+	}
 	for _, table := range doc.Tables {
 		if table.Key == "memory" {
 			if len(table.Rows) != 1 || table.Rows[0][2].(float64) != 20*mib {

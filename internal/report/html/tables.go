@@ -39,7 +39,7 @@ func tables(in Input) []table {
 		all = append([]table{kernelTable(in), copyTable(in), peerTable(in), streamTable(in), rangeTable(in)}, all...)
 	}
 	all = append(append(requestTables(in), rankTables(in)...), all...)
-	all = append(all, memoryTable(in))
+	all = append(all, memoryTable(in), gpuMemoryTable(in))
 	out := []table{}
 	for i := range all {
 		if all[i].cut(); len(all[i].Rows) > 0 {
