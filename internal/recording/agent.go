@@ -8,6 +8,7 @@ const (
 	SchedulingSource = "scheduling"
 	SamplesSource    = "cpu samples"
 	RequestsSource   = "requests"
+	MemorySource     = "framework memory"
 )
 
 // GPUSource is the name of the source that injects agents into programs. No agent is used where a daemon has no

@@ -31,9 +31,6 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// sourceName is what the source is called in status and reports.
-const sourceName = "framework memory"
-
 // maxLibraries bounds how many copies of libc10 and of the driver are probed in one process.
 const maxLibraries = 4
 
@@ -108,7 +105,7 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 }
 
 // Name returns what the source is called in status and reports.
-func (s *Source) Name() string { return sourceName }
+func (s *Source) Name() string { return recording.MemorySource }
 
 // candidate reports whether a file of this name may be PyTorch's libc10, or the CUDA driver's.
 func candidate(base string) bool {
@@ -370,7 +367,7 @@ func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := recording.Source{
-		Name: sourceName, State: "waiting", Detail: "no process maps PyTorch's libc10 or the CUDA driver", Optional: true,
+		Name: recording.MemorySource, State: "waiting", Detail: "no process maps PyTorch's libc10 or the CUDA driver", Optional: true,
 	}
 	skipped := map[string]bool{}
 	for _, q := range s.procs {

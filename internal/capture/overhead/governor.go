@@ -35,9 +35,6 @@ type Options struct {
 	// Carrier is the source whose events are the progress of targets: in slices it goes down to the last
 	// level before off.
 	Carrier string
-	// Whole names sources that are never reduced in slices, because what they watch would be cut: their costs are as
-	// predicted.
-	Whole []string
 	// Even names the sources that all of a target's CPU time pays alike.
 	Even  []string
 	Clock func() uint64 // ns
@@ -128,6 +125,10 @@ const (
 	forgiven   = 10 * 60 * 1_000_000_000 // ns at a level after which its next failure counts as a first one
 )
 
+// whole are the sources that are never reduced in slices, because what they watch would be cut: requests, and what was
+// allocated before a slice and not freed. Their costs are as predicted.
+var whole = []string{recording.RequestsSource, recording.MemorySource}
+
 // New returns a governor; it changes nothing before the first Step.
 func New(opts Options) *Governor {
 	g := &Governor{opts: opts, random: rand.New(rand.NewPCG(opts.Seed, 1)), off: offFirst}
@@ -146,7 +147,7 @@ func New(opts Options) *Governor {
 		if s.Name() == opts.Carrier {
 			q.floor = max(0, len(q.levels)-2)
 		}
-		q.fixed, q.whole = q.pinned, q.metered != nil || slices.Contains(opts.Whole, s.Name())
+		q.fixed, q.whole = q.pinned, q.metered != nil || slices.Contains(whole, s.Name())
 		q.costs, q.foreseen = slices.Repeat([]float64{-1}, len(q.levels)), make([]float64, len(q.levels))
 		g.sources = append(g.sources, q)
 		g.on = append(g.on, true)

@@ -323,8 +323,9 @@ func TestNearlyIdle(t *testing.T) {
 		work      = 57e3             // ns of an allocation and what is done with it: 2% of a CPU in all
 		run       = 1500 + 700 + 925 // ns of probes on it and on its free, and of the stacks of some
 	)
-	for seed := range uint64(5) {
-		allocations := newSource("framework memory", run/work, 0.7*run/work)
+	for i, name := range []string{recording.MemorySource, recording.RequestsSource, "measured", "too"} {
+		seed := uint64(i)
+		allocations := newSource(name, run/work, 0.7*run/work)
 		w := newWorld(seed, newSource("cuda calls", 0.002, 0.001), allocations)
 		target := w.target(1e9/work, 0.05)
 		target.sleeps = 1e9/perSecond/work - 1
@@ -379,21 +380,23 @@ func TestNothingIsSwitchedForARecording(t *testing.T) {
 
 // TestWhole: a source that slices would cut is not switched, and is reduced by what is predicted of it.
 func TestWhole(t *testing.T) {
-	requests := newSource(recording.RequestsSource, 0.001)
-	w := newWorld(9, newSource("scheduling", 0.005), requests)
-	target := w.target(100, 0.3)
-	g := w.governor(9)
-	w.pass(g, 30)
-	if w.sources[0].sets == 0 || requests.sets > 0 {
-		t.Errorf("levels were set %d and %d times, want some and none", w.sources[0].sets, requests.sets)
-	}
-	if s := g.State(target.pid, 0, w.now); s.Sources[1].Cost.Basis != recording.CostPredicted {
-		t.Errorf("its cost is %+v", s.Sources[1].Cost)
-	}
-	requests.cost[0], requests.claims[0] = 0.05, 0.05
-	w.pass(g, 10)
-	if requests.level == 0 {
-		t.Errorf("at 5%% it is not reduced: %+v", g.State(target.pid, 0, w.now))
+	for _, name := range []string{recording.RequestsSource, recording.MemorySource} {
+		cut := newSource(name, 0.001)
+		w := newWorld(9, newSource("scheduling", 0.005), cut)
+		target := w.target(100, 0.3)
+		g := w.governor(9)
+		w.pass(g, 30)
+		if w.sources[0].sets == 0 || cut.sets > 0 {
+			t.Errorf("%s: levels were set %d and %d times, want some and none", name, w.sources[0].sets, cut.sets)
+		}
+		if s := g.State(target.pid, 0, w.now); s.Sources[1].Cost.Basis != recording.CostPredicted {
+			t.Errorf("%s: its cost is %+v", name, s.Sources[1].Cost)
+		}
+		cut.cost[0], cut.claims[0] = 0.05, 0.05
+		w.pass(g, 10)
+		if cut.level == 0 {
+			t.Errorf("%s: at 5%% it is not reduced: %+v", name, g.State(target.pid, 0, w.now))
+		}
 	}
 }
 

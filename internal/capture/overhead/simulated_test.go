@@ -198,7 +198,6 @@ func (w *world) governor(seed uint64) *Governor {
 	return New(Options{
 		Budget:  0.02,
 		Sources: sources,
-		Whole:   []string{recording.RequestsSource},
 		Clock:   func() uint64 { return w.now },
 		Seed:    seed,
 		Log:     func(c Change) { w.changes = append(w.changes, c) },
