@@ -10,9 +10,9 @@ import (
 )
 
 const memoryHelp = `memory shows what PyTorch's allocators hold on each GPU and what calls of the CUDA driver allocated
-(cudaMalloc and the like, pinned host memory), who allocated it, what grows without end, and what was held when memory
-ran out. Totals are exact, of PyTorch also if the process ran for long before it was watched; figures by line of code
-are estimated from sampled allocations. FILE is a recording; then no daemon is needed.
+(cudaMalloc and the like, arrays, pinned memory), who allocated it, what grows without end, and what was held when
+memory ran out. Totals are exact, of PyTorch also if the process ran for long before it was watched; figures by line
+of code are estimated from sampled allocations. FILE is a recording; then no daemon is needed.
 
     inferscope memory --pid 1234
     inferscope memory --pid 1234 --for 30s

@@ -73,7 +73,8 @@ func newGoverning(opts Overhead, d *Daemon) (*governing, error) {
 	}
 	g.governor = overhead.New(overhead.Options{
 		Budget: opts.Budget, Sources: g.sources, Pinned: g.pinned, Carrier: carrier,
-		Even: []string{recording.SamplesSource}, Clock: d.clock, Seed: d.clock(), Log: g.logChange, Name: d.functionName,
+		Even:  []string{recording.SamplesSource},
+		Clock: d.clock, Seed: d.clock(), Log: g.logChange, Name: d.functionName,
 	})
 	return g, nil
 }

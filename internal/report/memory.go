@@ -166,9 +166,9 @@ func gpuMemoryTable(s *memory.Summary) *document.Table {
 		t.Row(name, fmt.Sprint(g.PID), size(g.Process), size(g.Segments), size(g.Calls), size(g.Arrays),
 			size(g.Unexplained), size(g.Mapped))
 	}
-	t.Note = "When NVML was last asked, else at the end. Driver's calls: since the attach, without frameworks' segments " +
-		"(estimated). Not explained: contexts, code, and what calls allocated before the attach. Of others: mapped from " +
-		"other processes and APIs, which is no part of the rest."
+	t.Note = "When NVML was last asked, else at the end. Driver's calls: since the attach, without frameworks' " +
+		"segments (estimated). Not explained: contexts, code, and what calls allocated before the attach. Of others: " +
+		"mapped from other processes and APIs, no part of the rest."
 	return t
 }
 
@@ -182,7 +182,7 @@ func driverFacts(dev *memory.Device, from uint64) document.Facts {
 	case "shared":
 		held = format.Size(dev.Allocated) + " mapped since the attach: not this process's own memory"
 		if n := unsized(dev); n > 0 {
-			held += fmt.Sprintf("; %s of CUDA IPC, whose size is not known", format.Plural(n, "more block", "more blocks"))
+			held += fmt.Sprintf("; %s of CUDA IPC of unknown size", format.Plural(n, "block", "blocks"))
 		}
 	}
 	f.Add("Held at the end", held)

@@ -108,8 +108,8 @@ func TestNothingOfAllocators(t *testing.T) {
 	}
 }
 
-// TestMemoryOfOthers: memory of others is not said to be the process's, arrays to be larger than known, and where several
-// GPUs are used, what is not explained of each is said.
+// TestMemoryOfOthers: memory of others is not said to be the process's, arrays to be larger than known, and where
+// several GPUs are used, what is not explained of each is said.
 func TestMemoryOfOthers(t *testing.T) {
 	m := New(decode().Recording())
 	m.Memory = &memory.Summary{

@@ -92,8 +92,8 @@ func startMemoryVictim(t *testing.T, name string) (cmd *exec.Cmd, ask func(comma
 }
 
 // TestDriverLeak: a leak of a program without PyTorch, which calls the driver, is found with its function and its slope,
-// and what was live when the driver refused more. The program does nothing else: what that costs is much of its CPU time,
-// and nothing of a CPU, so that no source is reduced.
+// and what was live when the driver refused more. The program does nothing else: what that costs is much of its own CPU
+// time and next to nothing of a CPU, so that no source is reduced.
 func TestDriverLeak(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	cmd, ask := startMemoryVictim(t, "drivervictim")

@@ -36,9 +36,9 @@ type driverFunction struct {
 
 // What functions go by, apart from addresses: DRIVER_HANDLE of bpf/memory_driver.h.
 const (
-	physicalHandle = 1 + iota // CUmemGenericAllocationHandle
-	arrayHandle               // CUarray and CUmipmappedArray
-	externalHandle            // CUexternalMemory
+	physical = 1 + iota // CUmemGenericAllocationHandle
+	array               // CUarray and CUmipmappedArray
+	external            // CUexternalMemory
 )
 
 const (
@@ -70,8 +70,8 @@ var driverFunctions = map[string]driverFunction{
 	"cuMemFree_v2":            {kind: driverFree},
 	"cuMemFreeAsync":          {kind: driverFree},
 
-	"cuMemCreate":                 {kind: driverAllocate, device: event.DriverMemory, object: physicalHandle},
-	"cuMemRelease":                {kind: driverFree, object: physicalHandle},
+	"cuMemCreate":                 {kind: driverAllocate, device: event.DriverMemory, object: physical},
+	"cuMemRelease":                {kind: driverFree, object: physical},
 	"cuMemRetainAllocationHandle": {kind: driverRetain},
 	"cuMemMap":                    {kind: driverMap},
 	"cuMemUnmap":                  {kind: driverUnmap},
@@ -84,18 +84,18 @@ var driverFunctions = map[string]driverFunction{
 	"cuMemFreeHost":        {kind: driverFree},
 	"cuMemHostUnregister":  {kind: driverFree},
 
-	"cuArrayCreate_v2":        {kind: driverArray, device: event.ArrayMemory, object: arrayHandle, moves: true, rare: true},
-	"cuArray3DCreate_v2":      {kind: driverArray3D, device: event.ArrayMemory, object: arrayHandle, moves: true, rare: true},
-	"cuArrayDestroy":          {kind: driverFree, object: arrayHandle, rare: true},
-	"cuMipmappedArrayCreate":  {kind: driverMipmaps, device: event.ArrayMemory, object: arrayHandle, moves: true, rare: true},
-	"cuMipmappedArrayDestroy": {kind: driverFree, object: arrayHandle, rare: true},
+	"cuArrayCreate_v2":        {kind: driverArray, device: event.ArrayMemory, object: array, moves: true, rare: true},
+	"cuArray3DCreate_v2":      {kind: driverArray3D, device: event.ArrayMemory, object: array, moves: true, rare: true},
+	"cuArrayDestroy":          {kind: driverFree, object: array, rare: true},
+	"cuMipmappedArrayCreate":  {kind: driverMipmaps, device: event.ArrayMemory, object: array, moves: true, rare: true},
+	"cuMipmappedArrayDestroy": {kind: driverFree, object: array, rare: true},
 
 	"cuIpcOpenMemHandle":             {kind: driverOpen, device: event.SharedMemory, moves: true, rare: true},
 	"cuIpcOpenMemHandle_v2":          {kind: driverOpen, device: event.SharedMemory, moves: true, rare: true},
 	"cuIpcCloseMemHandle":            {kind: driverFree, rare: true},
-	"cuMemImportFromShareableHandle": {kind: driverImport, device: event.SharedMemory, object: physicalHandle, rare: true},
-	"cuImportExternalMemory":         {kind: driverExternal, device: event.SharedMemory, object: externalHandle, rare: true},
-	"cuDestroyExternalMemory":        {kind: driverFree, object: externalHandle, rare: true},
+	"cuMemImportFromShareableHandle": {kind: driverImport, device: event.SharedMemory, object: physical, rare: true},
+	"cuImportExternalMemory":         {kind: driverExternal, device: event.SharedMemory, object: external, rare: true},
+	"cuDestroyExternalMemory":        {kind: driverFree, object: external, rare: true},
 
 	"cuDevicePrimaryCtxRetain": {kind: driverContext, gpu: 2},
 	"cuCtxCreate_v2":           {kind: driverContext, gpu: 3, moves: true, rare: true},

@@ -367,7 +367,8 @@ func (s *Source) State() recording.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := recording.Source{
-		Name: recording.MemorySource, State: "waiting", Detail: "no process maps PyTorch's libc10 or the CUDA driver", Optional: true,
+		Name: recording.MemorySource, State: "waiting", Optional: true,
+		Detail: "no process maps PyTorch's libc10 or the CUDA driver",
 	}
 	skipped := map[string]bool{}
 	for _, q := range s.procs {

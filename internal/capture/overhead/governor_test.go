@@ -315,8 +315,8 @@ func TestByTheClock(t *testing.T) {
 	}
 }
 
-// TestNearlyIdle: a program that allocates 350 times a second and sleeps else pays 0.11% of a CPU for seeing that, which
-// is much of its own CPU time. Nothing is reduced for that; what takes 1% of a CPU is.
+// TestNearlyIdle: a program that allocates 350 times a second and sleeps else pays 0.11% of a CPU for seeing that, much
+// of its own CPU time. Nothing is reduced for that; what takes 1% of a CPU is.
 func TestNearlyIdle(t *testing.T) {
 	const (
 		perSecond = 350

@@ -113,8 +113,8 @@ func (w *watched) read(now uint64, sources []*governed) counters {
 	return c
 }
 
-// leastCPU is the share of a CPU that a target is taken to use at least: of one that is nearly idle, what costs next to
-// nothing may be much of its time. At idleCPU it does nothing.
+// leastCPU is the share of a CPU that a target is taken to use at least: what costs next to nothing may be much of the
+// CPU time of one that is nearly idle. Below idleCPU it does nothing.
 const leastCPU, idleCPU = 0.25, 0.01
 
 // predict notes what sources took of the target's time since the last look, from what their programs counted.

@@ -97,7 +97,7 @@ func gpuMemoryTable(in Input) table {
 		{"Arrays", "bytes"},
 		{"Not explained", "bytes"},
 		{"Of others", "bytes"},
-	}, Note: "Driver's calls: since the attach, without frameworks' segments. Of others: mapped from other processes and APIs."}
+	}, Note: "Driver's calls: since the attach, without frameworks' segments. Of others: mapped from elsewhere."}
 	if in.Memory == nil {
 		return t
 	}
