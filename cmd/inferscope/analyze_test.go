@@ -49,6 +49,7 @@ func TestRecordRefusesToOverwrite(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "t.isc")
 	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder), clierror.OK)
 	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder), clierror.Usage, "is there", "--force")
+	want(t, inferscope(t.Context(), nil, "analyze", filepath.Dir(folder)), clierror.Usage, "it has recordings", "query")
 	want(t, at(t, socket, "record", "--for", "1ms", "-o", folder, "--force"), clierror.OK)
 	want(t, at(t, socket, "record", "--for", "0s", "-o", folder), clierror.Usage, "--for")
 	want(t, at(t, socket, "record", "--pid", "99", "-o", folder+"2"), clierror.NoProcess, "99")

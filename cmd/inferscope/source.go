@@ -34,12 +34,15 @@ func (g *global) openSource(ctx context.Context, path string) (*recording.Record
 	}
 	code, hint := clierror.General, "record it again, or get a complete copy of it"
 	_, missing := os.Stat(path)
+	recordings, _ := filepath.Glob(filepath.Join(path, "*.isc*"))
 	_, noManifest := os.Stat(filepath.Join(path, manifestName)) // of a file: it is no folder
 	switch {
 	case errors.Is(missing, os.ErrNotExist):
 		code, hint = clierror.Usage, "check the name; inferscope record --pid N -o NAME.isc makes one"
 	case isArchive(path) && errors.Is(noManifest, os.ErrNotExist):
 		code, hint = clierror.Usage, "name a recording: a folder NAME.isc, or NAME.isc.zip"
+	case errors.Is(err, importer.ErrNoTraces) && len(recordings) > 0:
+		code, hint = clierror.Usage, "it has recordings: name those of one time, or ask about all with inferscope query"
 	case errors.Is(err, importer.ErrUnknown), errors.Is(err, importer.ErrNoTraces):
 		hint = "give a .isc folder or .isc.zip, traces of torch.profiler or a folder of them, or the SQLite export of Nsight Systems"
 	}

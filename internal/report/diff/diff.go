@@ -198,17 +198,36 @@ func (c *Comparison) scale(x, y *side) {
 // have other numbers in each run.
 func differ(i, j *diagnose.Iteration) string {
 	x, y := definition(i.Source), definition(j.Source)
-	if x == y {
+	if asDriver(x) == asDriver(y) {
 		return ""
 	}
 	return x + " in A, " + y + " in B"
 }
 
+// driverCalls names the runtime's calls that wait for the GPU as the driver's, and these without their variants.
+var driverCalls = strings.NewReplacer(
+	"cudaDeviceSynchronize", "cuCtxSynchronize",
+	"cudaStreamSynchronize", "cuStreamSynchronize",
+	"cudaEventSynchronize", "cuEventSynchronize",
+	"Synchronize_v2", "Synchronize", "Synchronize_ptsz", "Synchronize",
+)
+
+// asDriver is a definition by the calls of the driver: at a reduced level of "cuda calls" a recording has only these.
+func asDriver(definition string) string {
+	if isOfThread(definition) {
+		return driverCalls.Replace(definition)
+	}
+	return definition
+}
+
+func isOfThread(source string) bool {
+	return strings.HasPrefix(source, "period of ") || strings.HasPrefix(source, "steps of ")
+}
+
 // definition is what iterations are, without the thread that was found to make them: "period of 2 calls of
 // cuCtxSynchronize".
 func definition(source string) string {
-	ofThread := strings.HasPrefix(source, "period of ") || strings.HasPrefix(source, "steps of ")
-	if what, _, ok := strings.Cut(source, " in "); ok && ofThread {
+	if what, _, ok := strings.Cut(source, " in "); ok && isOfThread(source) {
 		return what
 	}
 	return source
