@@ -1,7 +1,11 @@
 package sched_test
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/capture/sched"
@@ -20,11 +24,11 @@ func TestLevelsKeepTheTotals(t *testing.T) {
 		if err := w.source.SetLevel(level); err != nil || w.source.Level() != level {
 			t.Fatalf("level %d: %v, it is %d", level, err, w.source.Level())
 		}
-		w.last(window) // the first slice decides which threads are busy
+		w.stormed(window, v.pid, both) // the first slice decides which threads are busy
 		outer := [2]uint64{accounted(t, v.pid, both[0]), accounted(t, v.pid, both[1])}
 		w.events, w.from = nil, now()
 		inner := [2]uint64{accounted(t, v.pid, both[0]), accounted(t, v.pid, both[1])}
-		w.last(2 * window)
+		w.stormed(2*window, v.pid, both)
 		innerEnd := [2]uint64{accounted(t, v.pid, both[0]), accounted(t, v.pid, both[1])}
 		s := w.look()
 		outerEnd := [2]uint64{accounted(t, v.pid, both[0]), accounted(t, v.pid, both[1])}
@@ -55,6 +59,38 @@ func TestLevelsKeepTheTotals(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// stormed drains for a while, and until each thread has waited 2,000 times by the kernel's own account: where CPUs are
+// rare that takes longer.
+func (w *watch) stormed(least time.Duration, pid uint32, tids []uint32) {
+	w.t.Helper()
+	began, limit := waits(w.t, pid, tids), time.Now().Add(time.Minute)
+	for w.last(least); ; w.last(10 * time.Millisecond) {
+		ended := waits(w.t, pid, tids)
+		if ended[0] >= began[0]+2000 && ended[1] >= began[1]+2000 {
+			return
+		}
+		if time.Now().After(limit) {
+			w.t.Fatalf("threads %v have waited %v times, at first %v", tids, ended, began)
+		}
+	}
+}
+
+// waits returns how often two threads gave their CPUs up so far, by the kernel's own account.
+func waits(t testing.TB, pid uint32, tids []uint32) (n [2]uint64) {
+	t.Helper()
+	for i := range n {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tids[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+		if _, err := fmt.Sscan(after, &n[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
 }
 
 // The last level records nothing, and what comes after it is whole again.
