@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
@@ -22,11 +23,12 @@ import (
 // and its end that is broken down. The walk need not have found its gaps yet.
 func Begin(t *timeline.Timeline, walk *gap.Walk) *Work {
 	a := &analysis{
-		t:      t,
-		w:      walk,
-		table:  cause.On(t.Rec.Meta.Host.CPUs),
-		places: newPlaces(t.Rec),
-		names:  threadNames(t.Rec),
+		t:       t,
+		w:       walk,
+		table:   cause.On(t.Rec.Meta.Host.CPUs),
+		places:  newPlaces(t.Rec),
+		names:   threadNames(t.Rec),
+		unasked: sync.OnceValues(func() (float64, bool) { return gap.Unasked(t) }),
 	}
 	d := &Diagnosis{Reasons: []string{}, Devices: []Device{}, Together: []Together{}}
 	a.subject = a.about()
@@ -105,6 +107,8 @@ type analysis struct {
 	effect   *observer.Effect      // what windows add
 	wholes   map[uint32]*wholes    // by pid, of those that were asked for
 	once     *group                // what was done outside of it; nil: nothing
+	// gap.Unasked, computed once
+	unasked func() (share float64, known bool)
 }
 
 // subject is what the recording allows a diagnosis to be about.

@@ -164,7 +164,7 @@ func (a *analysis) throughout(f *Finding, id cause.ID) {
 		f.Share, f.Cost = whole, uint64(whole*float64(a.total.Time))
 	}
 	if id == cause.NoWork {
-		if whole, known := gap.Unasked(a.t); known {
+		if whole, known := a.unasked(); known {
 			within(whole, "requests, which are recorded all the time, that none was in progress")
 		}
 		return
@@ -191,7 +191,7 @@ func (a *analysis) noWork() float64 {
 	if windows == 0 || share(a.total.Time, a.total.Window) > leastContinuous {
 		return windows
 	}
-	if whole, known := gap.Unasked(a.t); known {
+	if whole, known := a.unasked(); known {
 		return min(windows, whole)
 	}
 	return windows

@@ -95,6 +95,18 @@ func TestRequestsBeatWindows(t *testing.T) {
 	}
 }
 
+// TestLateFirstRequest: nobody asked for anything before the first request either.
+func TestLateFirstRequest(t *testing.T) {
+	s := windowed(t, cause.NoWork, 57, 57, 57, 57, 0)
+	for range 8 {
+		s.Meta.Requests = append(s.Meta.Requests,
+			recording.Request{PID: recordtest.PID, Received: start + 800*ms, End: start + 1000*ms})
+	}
+	if d := s.diagnose(); d.Verdict != diagnose.Idle || len(d.Findings) == 0 || d.Findings[0].Share < 0.7 {
+		t.Errorf("verdict %s, %s, %+v", d.Verdict, d.Headline, d.Findings)
+	}
+}
+
 // TestPlainCause: one synchronization in a window does not bound the clocks, and a cause that was seen for nearly all
 // of the time is a verdict whatever else is missing.
 func TestPlainCause(t *testing.T) {

@@ -88,10 +88,11 @@ func (w *Walk) Find(in timeline.Span) {
 }
 
 func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
+	unasked, _ := unaskedOf(t)
 	w := &walker{
 		t: t, out: &Walk{t: t}, classes: make([]class, len(t.Rec.Meta.Functions)), copies: copiesOf(t),
 		waits: t.Index.Waits(), stacks: newStacks(t.Index), sockets: newSockets(t.Rec, t.Index.OffCPU),
-		attribution: newAttributor(), compiler: compilers(t.Rec), unasked: unaskedOf(t),
+		attribution: newAttributor(), compiler: compilers(t.Rec), unasked: unasked,
 		callsSeen: map[uint32]timeline.Spans{},
 	}
 	for p := range t.Seen {

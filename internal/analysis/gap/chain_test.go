@@ -1,12 +1,14 @@
 package gap
 
 import (
+	"math"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -140,8 +142,9 @@ func TestNobodyAsksWithoutGPU(t *testing.T) {
 				recording.Request{PID: leader, Received: start, End: start + 4*ms},
 				recording.Request{PID: leader, Received: start + 16*ms, End: start + 990*ms})
 		}
-		if got := unaskedOf(timeline.Build(test.s.Recording())); (got != nil) != test.want {
-			t.Errorf("%s: nobody asks in %v", name, got)
+		got, known := unaskedOf(timeline.Build(test.s.Recording()))
+		if known != test.want || (len(got) > 0) != test.want {
+			t.Errorf("%s: nobody asks in %v, %v", name, got, known)
 		}
 	}
 }
@@ -399,5 +402,30 @@ func TestDid(t *testing.T) {
 	}
 	if got := w.Did(1, 1, start, start+ms); got != nil {
 		t.Errorf("a thread that nobody knows did %+v", got)
+	}
+}
+
+// TestUnasked: the share of a recording in which nobody asks counts the time before the first request, and is known to
+// be none where there always is a request.
+func TestUnasked(t *testing.T) {
+	for name, test := range map[string]struct {
+		first, last uint64 // when requests are in progress, ns
+		want        float64
+	}{
+		"always one":           {0, calltest.Second, 0},
+		"none for 50 ms":       {0, 950 * ms, 0.049}, // but for settledAnswer
+		"a first one at 900ms": {900 * ms, calltest.Second, 0.9},
+	} {
+		s := newScene()
+		s.run(950*ms-50*us, 950*ms-40*us, 950*ms)
+		for range fewestAsked {
+			s.Meta.Requests = append(s.Meta.Requests,
+				recording.Request{PID: leader, Received: start + test.first, End: start + test.last})
+		}
+		rec := s.Recording()
+		rec.Meta.From, rec.Meta.To = start, start+calltest.Second
+		if got, known := Unasked(timeline.Build(rec)); !known || math.Abs(got-test.want) > 1e-9 {
+			t.Errorf("%s: %.4f, known %v, want %.4f", name, got, known, test.want)
+		}
 	}
 }

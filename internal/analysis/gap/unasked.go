@@ -13,11 +13,12 @@ const (
 	settledAnswer = 1_000_000 // ns after an answer and before a request, in which a thread can still be at work for it
 )
 
-// unaskedOf returns when a server had no request in progress; nil where requests do not tell what its GPUs do.
-func unaskedOf(t *timeline.Timeline) timeline.Spans {
+// unaskedOf returns when a server had no request in progress, from its first one on. known is false where requests do
+// not tell what its GPUs do.
+func unaskedOf(t *timeline.Timeline) (free timeline.Spans, known bool) {
 	meta := &t.Rec.Meta
 	if len(meta.Requests) < fewestAsked {
-		return nil
+		return nil, false
 	}
 	var list []timeline.Span
 	first := meta.To
@@ -33,47 +34,47 @@ func unaskedOf(t *timeline.Timeline) timeline.Spans {
 		})
 	}
 	asked := timeline.Join(list)
-	var free []timeline.Span
+	var unasked []timeline.Span
 	for _, a := range meta.Overhead.Active(recording.RequestsSource, max(meta.From, first), meta.To) {
 		at := a.From
 		for i := asked.At(at); i < len(asked) && asked[i].From < a.To; i++ {
 			if asked[i].From > at {
-				free = append(free, timeline.Span{From: at, To: asked[i].From})
+				unasked = append(unasked, timeline.Span{From: at, To: asked[i].From})
 			}
 			at = max(at, asked[i].To)
 		}
 		if at < a.To {
-			free = append(free, timeline.Span{From: at, To: a.To})
+			unasked = append(unasked, timeline.Span{From: at, To: a.To})
 		}
 	}
-	unasked := timeline.Join(free)
+	free = timeline.Join(unasked)
 	all, without := uint64(0), uint64(0)
 	for i := range t.Activities {
 		a := &t.Activities[i]
 		all += a.End - a.Start
-		if unasked.Holds(a.Start) {
+		if free.Holds(a.Start) {
 			without += a.End - a.Start
 		}
 	}
 	if all == 0 || float64(without) > mostUnasked*float64(all) {
-		return nil
+		return nil, false
 	}
-	return unasked
+	return free, true
 }
 
-// Unasked returns the share of the time since the first request in which a server had none in progress, if requests
-// were recorded in all of it and tell what its GPUs do.
+// Unasked returns the share of a recording in which a server had no request in progress, if requests were recorded in
+// all of it and tell what its GPUs do. Up to the first request it had none, as far as is known.
 func Unasked(t *timeline.Timeline) (share float64, known bool) {
 	meta := &t.Rec.Meta
-	free := unaskedOf(t)
-	if free == nil || !meta.Overhead.Whole(recording.RequestsSource) {
+	free, known := unaskedOf(t)
+	if !known || !meta.Overhead.Whole(recording.RequestsSource) {
 		return 0, false
 	}
 	first := meta.To
 	for i := range meta.Requests {
 		first = min(first, max(meta.From, meta.Requests[i].Received))
 	}
-	return float64(free.Total()) / float64(max(1, meta.To-first)), true
+	return float64(first-meta.From+free.Total()) / float64(max(1, meta.To-meta.From)), true
 }
 
 // offers reports whether a wait for this can be one for a request: for a message, for another thread that waits for
