@@ -26,7 +26,7 @@ type walker struct {
 	sums         sums
 	chain        []link
 	floor        Confidence                // of all steps of this gap
-	callsSeen    map[uint32]timeline.Spans // when launches were recorded, by PID; none: all the time
+	callsSeen    map[uint32]timeline.Spans // when launches were recorded, by PID
 	launchThread []*thread
 	device       int32             // of this gap, index into Timeline.Devices
 	syncAt       map[int32]int32   // by outermost op: index into Timeline.Syncs; nil: there is one GPU

@@ -7,6 +7,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
 
@@ -312,6 +313,30 @@ func TestWork(t *testing.T) {
 				(s.Sure != Seen || s.TID != leader || s.Stack == 0 || s.WaiterTID != 0) {
 				t.Errorf("step %+v", s)
 			}
+		})
+	}
+}
+
+// TestUnseenLaunches: operators that a program calls are launching where nothing shows that they launch nothing.
+func TestUnseenLaunches(t *testing.T) {
+	for name, c := range map[string]struct {
+		until uint64 // launches are recorded up to this time
+		want  cause.ID
+	}{
+		"recorded":         {calltest.Second, cause.PythonWork},
+		"up to the middle": {10 * ms, cause.LaunchOverhead},
+		"not recorded":     {0, cause.LaunchOverhead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := frame().sampled(leader, native("at::_ops::add_Tensor::call", "libtorch_cpu.so"), user)
+			seen := s.Meta.GPU.Windows[0]
+			s.Meta.GPU.Windows[0].Calls = false
+			seen.Activity, seen.To = false, start+c.until
+			s.Meta.GPU.Windows = append(s.Meta.GPU.Windows, seen)
+			want := map[cause.ID]uint64{cause.HostSync: drained}
+			want[cause.LaunchOverhead] += launched
+			want[c.want] += middle
+			s.want(t, want)
 		})
 	}
 }

@@ -71,12 +71,13 @@ func (w *walker) workCause(th *thread, stack uint64, quiet bool) cause.ID {
 const launchless = 20 * maxLaunchInterval
 
 // isQuiet reports whether a thread ran for longer than launchless in [from, to), which lies between two calls and where
-// launches were recorded.
+// launches were recorded all the time.
 func (w *walker) isQuiet(th *thread, from, to uint64) bool {
 	if to-from < launchless {
 		return false
 	}
-	if calls := w.callsSeen[th.pid]; len(calls) > 0 && !calls.Holds(from) {
+	seen := w.callsSeen[th.pid]
+	if i := seen.At(from); i == len(seen) || seen[i].From > from || seen[i].To < to {
 		return false
 	}
 	ran := uint64(0)
