@@ -25,6 +25,8 @@ const (
 	minMemory     = 64 << 20 // bytes, for DuckDB
 )
 
+const hintDamaged = "inferscope info --verify tells what is wrong with it"
+
 // layout is what a query reads:
 //
 //	DIR/N/r              recording number N: its folder, or a link to it
@@ -178,6 +180,9 @@ func (s Local) add(ctx context.Context, l *layout, words map[string]bool) error 
 	}
 	tables, small := needed(words)
 	for i, place := range places {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if s.Progress != nil {
 			s.Progress(i, len(places))
 		}
@@ -187,12 +192,16 @@ func (s Local) add(ctx context.Context, l *layout, words map[string]bool) error 
 			}
 			var damaged *damagedError
 			if errors.As(err, &damaged) && len(places) > 1 {
-				l.damaged = append(l.damaged, fmt.Sprintf("%s: %v", filepath.Base(place), damaged.cause))
+				l.damaged = append(l.damaged, format.CleanText(filepath.Base(place)+": "+damaged.Error()))
 				continue
 			}
-			return clierror.New(clierror.General, "inferscope info --verify tells what is wrong with it",
+			return clierror.New(clierror.General, hintDamaged,
 				fmt.Errorf("%s: %w", format.Clean(place), err))
 		}
+	}
+	if len(l.damaged) > 0 && len(l.rows) == 0 {
+		return clierror.New(clierror.General, hintDamaged,
+			fmt.Errorf("all recordings in %s are damaged: %s", format.Clean(s.Path), l.damaged[0]))
 	}
 	return nil
 }
@@ -247,6 +256,12 @@ func (s Local) one(ctx context.Context, l *layout, place string, tables, small [
 	if bad := slices.Concat(in.Missing, in.Damaged); len(bad) > 0 {
 		return &damagedError{fmt.Errorf("missing or damaged: %s", format.Clean(bad[0]))}
 	}
+	packed := strings.HasSuffix(place, ".zip") // Unpack verifies it
+	if !packed {
+		if err := archive.Verify(place, in.Manifest, tables); err != nil {
+			return &damagedError{err}
+		}
+	}
 	row := fleet.RowOf(name, "", in.Manifest)
 	made, err := s.small(ctx, place, row, small)
 	if err != nil {
@@ -257,7 +272,7 @@ func (s Local) one(ctx context.Context, l *layout, place string, tables, small [
 		return err
 	}
 	within := filepath.Join(folder, "r")
-	if strings.HasSuffix(place, ".zip") {
+	if packed {
 		if len(tables) > 0 {
 			if err := archive.Unpack(place, within); err != nil {
 				l.rows = l.rows[:len(l.rows)-1]

@@ -343,11 +343,11 @@ func FuzzScan(f *testing.F) {
 func TestDamagedRecordings(t *testing.T) {
 	duckdb(t)
 	dir, _ := scene(t)
-	kernels := filepath.Join(dir, "one"+archive.Extension, "kernels", "000001.parquet")
+	folder := filepath.Join(dir, "\x1b[31mone"+archive.Extension) // a terminal would print it in red
+	must.NoError(t, os.Rename(filepath.Join(dir, "one"+archive.Extension), folder))
+	kernels := filepath.Join(folder, "kernels", "000001.parquet")
 	whole, err := os.ReadFile(kernels)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	changed := bytes.Clone(whole)
 	changed[len(changed)/2] ^= 1
 	run := func(sql, place string) (answer, warned string, err error) {
@@ -363,19 +363,26 @@ func TestDamagedRecordings(t *testing.T) {
 		data []byte
 		sql  string
 	}{
-		"cut off": {whole[:len(whole)/2], "SELECT count(DISTINCT recording) AS n FROM kernels"},
-		"changed": {changed, "SELECT count(DISTINCT recording) AS n FROM findings"},
+		"cut off":           {whole[:len(whole)/2], "SELECT count(DISTINCT recording) AS n FROM kernels"},
+		"changed":           {changed, "SELECT count(DISTINCT recording) AS n FROM kernels"},
+		"changed, analyzed": {changed, "SELECT count(DISTINCT recording) AS n FROM findings"},
 	} {
-		if err := os.WriteFile(kernels, test.data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(kernels, test.data, 0o600))
 		answer, warned, err := run(test.sql, dir)
-		if err != nil || answer != "n\n2\n" || !strings.HasPrefix(warned, "left out: one.isc: ") ||
-			strings.Count(warned, "\n") != 1 {
+		if err != nil || answer != "n\n2\n" || !strings.HasPrefix(warned, "left out: ?[31mone.isc: ") ||
+			strings.Count(warned, "\n") != 1 || strings.Contains(warned, "\x1b") {
 			t.Errorf("%s: %q, warned %q: %v", name, answer, warned, err)
 		}
-		if _, _, err := run(test.sql, filepath.Join(dir, "one"+archive.Extension)); err == nil {
+		if _, _, err := run(test.sql, folder); err == nil {
 			t.Errorf("%s: one recording, and no error", name)
+		}
+		two := t.TempDir()
+		for _, copied := range []string{"a", "b"} {
+			must.NoError(t, os.CopyFS(filepath.Join(two, copied+archive.Extension), os.DirFS(folder)))
+		}
+		answer, _, err = run(test.sql, two)
+		if answer != "" || err == nil || !strings.Contains(err.Error(), "all recordings") {
+			t.Errorf("%s: all are damaged: %q: %v", name, answer, err)
 		}
 	}
 }
