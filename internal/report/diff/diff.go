@@ -204,12 +204,13 @@ func differ(i, j *diagnose.Iteration) string {
 	return x + " in A, " + y + " in B"
 }
 
-// driverCalls names the runtime's calls that wait for the GPU as the driver's, and these without their variants.
+// driverCalls names the runtime's calls that wait for the GPU as the driver's, and these without their versions.
 var driverCalls = strings.NewReplacer(
 	"cudaDeviceSynchronize", "cuCtxSynchronize",
+	"cudaThreadSynchronize", "cuCtxSynchronize",
 	"cudaStreamSynchronize", "cuStreamSynchronize",
 	"cudaEventSynchronize", "cuEventSynchronize",
-	"Synchronize_v2", "Synchronize", "Synchronize_ptsz", "Synchronize",
+	"Synchronize_v2", "Synchronize",
 )
 
 // asDriver is a definition by the calls of the driver: at a reduced level of "cuda calls" a recording has only these.

@@ -14,6 +14,7 @@ func TestDiffer(t *testing.T) {
 	}{
 		{"period of cudaStreamSynchronize in python (12)", "period of cuStreamSynchronize in python (34)", true},
 		{"period of 3 calls of cudaDeviceSynchronize in a", "period of 3 calls of cuCtxSynchronize_v2 in a", true},
+		{"period of cudaThreadSynchronize in a (1)", "period of cuCtxSynchronize in a (1)", true},
 		{"period of 3 calls of cuCtxSynchronize in a (1)", "period of cuCtxSynchronize in a (1)", false},
 		{"period of cudaStreamSynchronize in a (1)", "period of cuEventSynchronize in a (1)", false},
 		{"range cudaStreamSynchronize", "range cuStreamSynchronize", false},
