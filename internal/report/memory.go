@@ -57,7 +57,8 @@ func MemoryDocument(m *Model) *document.Document {
 			exact = exact || dev.OfDriver()
 		}
 	case len(m.Summary.Memory.Kinds) == 0:
-		d.Add(document.Paragraph("Nothing was recorded of allocators."))
+		d.Add(document.Paragraph("Nothing was recorded of allocators. Record while PyTorch or the CUDA driver " +
+			"allocate, by a daemon without --memory=false."))
 	}
 	if lines := holderLines(m); len(lines) > 0 {
 		d.Add(document.Bullets(lines))

@@ -82,10 +82,10 @@ func TestFragmentation(t *testing.T) {
 	}
 }
 
-// TestNothingOfAllocators: that nothing was recorded is said where nothing else is, and the table of calls not beside
-// exact totals of the same.
+// TestNothingOfAllocators: that nothing was recorded is said where nothing else is, with how to record it, and the
+// table of calls not beside exact totals of the same.
 func TestNothingOfAllocators(t *testing.T) {
-	const nothing, table = "Nothing was recorded of allocators.", "Memory of the driver's own calls"
+	const nothing, table = "Nothing was recorded of allocators. Record while", "Memory of the driver's own calls"
 	calls := New(decode().Recording())
 	none := New(decode().Recording())
 	none.Summary.Memory.Kinds = nil
