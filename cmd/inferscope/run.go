@@ -82,7 +82,7 @@ func runCommand(g *global) *cobra.Command {
 	flags.StringVar(&f.gpu, "gpu", "",
 		"when GPU activity is recorded, where run starts the daemon: windows, continuous or off")
 	complete(cmd, "gpu", "windows", "continuous", "off")
-	cuptiFlag(flags, &f.cupti)
+	flags.StringVar(&f.cupti, "cupti", "", "path of libcupti as the program sees it, if it maps none")
 	flags.BoolVar(
 		&f.noInject,
 		"no-inject",

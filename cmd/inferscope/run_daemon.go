@@ -30,10 +30,10 @@ type watcher struct {
 func (g *global) attach(j *job) (*watcher, error) {
 	client, err := g.dial()
 	if err == nil {
-		if j.flags.gpu != "" || j.flags.cupti != "" || j.flags.traceMB != "" || j.flags.sampleHz != "" {
+		if j.flags.gpu != "" || j.flags.traceMB != "" || j.flags.sampleHz != "" {
 			fmt.Fprintf(
 				g.stderr,
-				"inferscope: warning: the daemon on %s has settings of its own: --gpu, --cupti, --trace-size-mb and "+
+				"inferscope: warning: the daemon on %s has settings of its own: --gpu, --trace-size-mb and "+
 					"--cpu-sampling-frequency-hz are ignored\n",
 				g.socket,
 			)
