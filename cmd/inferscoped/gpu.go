@@ -86,7 +86,7 @@ func (f *gpuFlags) source(
 	options := f.options()
 	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
 	options.Unobservable = func(p *proc.Process) error { return unobservable(p, source, linkHolder) }
-	options.Gone = linkHolder.Gone()
+	options.Gone = linkHolder.Dying()
 	options.Gate = quiesce.Options{LinkHolder: linkHolder, Mode: source.Mode()}.Open
 	if !f.noInject {
 		in, err := injector(linkHolder)

@@ -130,7 +130,7 @@ func (r *ring) ungated() {
 	r.store32(ringGated, 0)
 }
 
-// awaitLoss tells all agents when their gates have gone for good.
+// awaitLoss tells all agents when their gates begin to go for good.
 func (s *Source) awaitLoss(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -180,7 +180,7 @@ func (s *Source) gateFailed(pid uint32, what string, err error) {
 		select {
 		case <-s.opts.Gone:
 			return
-		case <-time.After(time.Second): // its socket closes a moment before it has ended
+		case <-time.After(time.Second): // its sockets may close a moment before that
 		}
 	}
 	s.opts.Log.Warn(what, zap.Uint32("pid", pid), zap.Error(err))

@@ -120,7 +120,7 @@ type Options struct {
 	Unobservable func(p *proc.Process) error
 	// Gate puts one before the driver in p; nil: there are none.
 	Gate func(p *proc.Process, kind quiesce.Kind) (*quiesce.Gate, error)
-	// Gone is closed when all probes, the gates among them, have gone for good; nil: they never do.
+	// Gone is closed when all probes, the gates among them, begin to go for good; nil: they never do.
 	Gone <-chan struct{}
 	Log  *zap.Logger // nil: silent
 }

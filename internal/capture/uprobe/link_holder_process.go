@@ -37,12 +37,32 @@ func RunLinkHolder(args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := raiseLife(); err != nil {
+		return err
+	}
 	k := keep{closing: make(chan struct{}, allClosers)}
 	k.serving.Add(1)
 	k.serve(first)
 	hush() // whoever reads what this program's starter says waits for the end of it
 	k.serving.Wait()
 	return nil
+}
+
+// maxFiles bounds the descriptor of raiseLife, and with it the kernel's table of descriptors: 512 KiB.
+const maxFiles = 1 << 16
+
+// raiseLife moves the pipe that shows this process's life to the highest descriptor: the kernel closes the files of a
+// killed process from the highest down, so the other end sees it before links go.
+func raiseLife() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("read the limit of open files: %w", err)
+	}
+	highest := int(min(limit.Cur, maxFiles)) - 1
+	if _, err := unix.FcntlInt(helper.FirstFile, unix.F_DUPFD_CLOEXEC, highest); err != nil {
+		return fmt.Errorf("move descriptor %d to %d: %w", helper.FirstFile, highest, err)
+	}
+	return unix.Close(helper.FirstFile)
 }
 
 // hush closes standard error.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -94,6 +95,39 @@ func TestLinkHolderDies(t *testing.T) {
 			t.Errorf("to attach: %v", err)
 		}
 	})
+}
+
+// Where the link holder is killed, that shows before the kernel has taken off its links, which takes long with Perf.
+func TestLinkHolderIsDying(t *testing.T) {
+	needRoot(t)
+	file, err := os.CreateTemp(t.TempDir(), "")
+	must.NoError(t, err)
+	defer file.Close()
+	const many = 40
+	must.NoError(t, file.Truncate(many)) // nobody maps it
+	sites := make([]uprobe.Site, many)
+	for i := range sites {
+		sites[i].Offset = uint64(i)
+	}
+	k := startLinkHolder(t)
+	a, err := uprobe.NewAttacher(uprobe.Options{LinkHolder: k, Mode: uprobe.Perf, Maps: newRings(t, 1<<16).maps})
+	must.NoError(t, err)
+	defer a.Close()
+	at, err := a.Attach(file, uint32(os.Getpid()), sites)
+	must.NoError(t, err)
+	must.NoError(t, unix.Kill(k.PID(), unix.SIGKILL))
+	<-k.Dying()
+	left := 0
+	for _, id := range at.LinkIDs() {
+		if l, err := link.NewFromID(link.ID(id)); err == nil {
+			left++
+			l.Close()
+		}
+	}
+	if left < many/2 {
+		t.Errorf("%d of %d links were left when it showed", left, many)
+	}
+	<-k.Gone()
 }
 
 // What a joined link holder holds goes when the connection does, without a word.
