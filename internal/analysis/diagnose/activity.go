@@ -178,7 +178,7 @@ func waitsForMemory(name string) bool {
 	return memoryBound.MatchString(name) || converts.MatchString(name)
 }
 
-// mostlyConverts reports whether most of the kernels that wait for memory copy and convert.
+// mostlyConverts reports whether most of the time of kernels goes into those that copy and convert.
 func (a *analysis) mostlyConverts() bool {
 	if a.gpu == nil {
 		return false
@@ -194,7 +194,7 @@ func (a *analysis) mostlyConverts() bool {
 			converting += k.Time
 		}
 	}
-	return 2*converting > all
+	return 2*share(converting, all)*float64(a.total.Did[memoryKernel]) > float64(a.total.compute())
 }
 
 // memoryKernels returns, for each kernel of the recording, whether it waits for memory.

@@ -149,6 +149,23 @@ func TestConversions(t *testing.T) {
 	}
 }
 
+// TestSomeConversions: kernels that convert are most of those that wait for memory, and not most of the GPU's time.
+func TestSomeConversions(t *testing.T) {
+	for _, converting := range []uint64{26, 51} {
+		s := newScene(t)
+		s.Meta.GPU.Kernels = append(s.Meta.GPU.Kernels, recording.Kernel{Name: "at::native::direct_copy_kernel_cuda"})
+		for i := range uint64(10) {
+			s.work(event.Kernel, 3, i*100, i*100+converting, grid(4000), 256)
+			s.work(event.Kernel, 2, i*100+converting, i*100+converting+25, grid(4000), 256)
+			s.kernel(i*100+converting+25, i*100+100)
+		}
+		d := s.diagnose()
+		if causes(d) != "bandwidth-bound" || strings.Contains(d.Findings[0].Title, "convert") != (converting > 50) {
+			t.Errorf("%d%% converts: %s, %q", converting, causes(d), d.Headline)
+		}
+	}
+}
+
 // TestBreakdown holds the order in which things at one time count, to the ns.
 func TestBreakdown(t *testing.T) {
 	s := newScene(t)
