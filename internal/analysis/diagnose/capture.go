@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -15,6 +16,7 @@ import (
 type stepCalls struct {
 	known                          bool
 	allocations, syncs, copies     float64 // for each iteration
+	between                        float64 // allocations for each iteration that are in nobody's way
 	allocates, synchronizes, sends string  // the function most often called of each kind
 	launchesEach                   float64 // for each wait for the GPU, of all that was recorded; 0: none was
 }
@@ -66,8 +68,10 @@ func (a *analysis) inSteps(it *Iteration) stepCalls {
 		}
 		switch kind {
 		case "alloc", "free":
-			kind, each = "alloc", within*each
+			kind = "alloc"
 			if !strings.Contains(name, "Async") && !strings.Contains(name, "FromPool") {
+				s.between += (1 - within) * each
+				each *= within
 				take(&s.allocations, &s.allocates)
 			}
 		case "sync":
@@ -212,6 +216,11 @@ func (a *analysis) launching(d *Diagnosis, list []cause.Change, graphs bool) []c
 	}
 	if c, ok := a.eagerEngine(); ok {
 		return append([]cause.Change{c}, list...)
+	}
+	if s := &a.inStep; s.between >= leastAllocations {
+		text := fmt.Sprintf("Let a step that is recorded as a graph use buffers that are allocated once: a graph "+
+			"keeps addresses, and what is allocated between steps (%s) can have another one each time", s.allocates)
+		list = slices.Insert(list, min(1, len(list)), cause.Change{Where: cause.Code, Text: text})
 	}
 	if way := a.inStep.text(); way != "" || a.shapes.change() {
 		if a.shapes.change() {

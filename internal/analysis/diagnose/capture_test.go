@@ -61,6 +61,10 @@ func TestGraphPreconditions(t *testing.T) {
 	if d = allocating(t, true, 0).diagnose(); causes(d) != "launch-overhead allocation" {
 		t.Errorf("allocations between steps are not in the way, and the findings are %q", causes(d))
 	}
+	if got := d.Findings[0].Changes[1].Text; !strings.Contains(got, "allocated once") ||
+		!strings.Contains(got, "cuMem") {
+		t.Errorf("to change second: %s", got)
+	}
 	s := allocating(t, true, 10)
 	s.Meta.GPU.Windows[0].Calls = false
 	s.Meta.GPU.Windows = append(s.Meta.GPU.Windows, recording.GPUWindow{
