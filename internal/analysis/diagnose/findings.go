@@ -147,7 +147,7 @@ func (a *analysis) cost(id cause.ID) uint64 {
 
 // nearlyBusy reports whether the GPU works nearly all of the time for which anybody asked it for something.
 func (a *analysis) nearlyBusy() bool {
-	return share(a.total.busy(), a.total.Time-a.total.Idle[cause.NoWork]) >= nearly
+	return share(a.total.busy(), a.asked()) >= nearly
 }
 
 // freeCopies says what copies are that need not hold anybody and run while no kernel does: where copies take longer

@@ -48,7 +48,7 @@ func (a *analysis) judge(d *Diagnosis) {
 // class returns the verdict when there is enough evidence.
 func (a *analysis) class(d *Diagnosis) Verdict {
 	m := &a.total
-	asked := m.Time - m.Idle[cause.NoWork]
+	asked := a.asked()
 	if a.noWork() > 0.5 {
 		return Idle
 	}
@@ -81,7 +81,7 @@ func (a *analysis) acquit(d *Diagnosis) {
 		func(f Finding) bool { return !f.Minor && f.Cost > 0 && f.Cause != cause.StartEnd.String() },
 	)
 	if d.Verdict == Balanced && !accused &&
-		share(a.total.busy(), a.total.Time-a.total.Idle[cause.NoWork]) >= mostlyBusy {
+		share(a.total.busy(), a.asked()) >= mostlyBusy {
 		d.Verdict = Healthy
 	}
 }

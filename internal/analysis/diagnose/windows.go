@@ -185,6 +185,15 @@ func (a *analysis) throughout(f *Finding, id cause.ID) {
 	}
 }
 
+// asked returns for how much of what was recorded somebody asked for something, ns. What windows say of that time holds
+// whatever share it is of the time as a whole.
+func (a *analysis) asked() uint64 { return a.total.Time - a.total.Idle[cause.NoWork] }
+
+// askedMore reports whether requests say that somebody asked for something for more of the time than windows do.
+func (a *analysis) askedMore() bool {
+	return a.noWork() < share(a.total.Idle[cause.NoWork], a.total.Time)
+}
+
 // noWork returns the share of the time in which nobody asked for anything, within what requests say.
 func (a *analysis) noWork() float64 {
 	windows := share(a.total.Idle[cause.NoWork], a.total.Time)

@@ -92,6 +92,13 @@ func TestRequestsBeatWindows(t *testing.T) {
 			math.Abs(d.Findings[0].Share-c.share) > 0.01 || !strings.Contains(because(&d.Findings[0]), "requests") {
 			t.Errorf("verdict %s, %s, %+v", d.Verdict, d.Headline, d.Findings)
 		}
+		works := "While anybody asks for something, the GPU works for 100.0%"
+		if c.idle {
+			works = "the GPU works for 100.0% of the rest"
+		}
+		if !strings.Contains(d.Headline, works) {
+			t.Errorf("headline %q lacks %q", d.Headline, works)
+		}
 	}
 }
 
