@@ -76,7 +76,7 @@ func (s *Study) remedyOf(e Edit, h how, g *replay.Graph) remedy {
 		return func(w *replay.What, c *replay.Change) {
 			if e.about(w) {
 				c.Scale /= e.Factor
-			} else if by := launching[thread{w.PID, w.TID}]; by > 0 && isLaunching(w) {
+			} else if by := launching[thread{w.PID, w.TID}].by; by > 0 && isLaunching(w) {
 				c.Scale *= 1 - by*(1-1/e.Factor)
 			}
 		}
@@ -93,7 +93,7 @@ func (s *Study) remedyOf(e Edit, h how, g *replay.Graph) remedy {
 	return func(w *replay.What, c *replay.Change) {
 		if e.about(w) {
 			c.Scale, c.Detach = 0, true
-		} else if by := launching[thread{w.PID, w.TID}]; by > 0 && isLaunching(w) {
+		} else if by := launching[thread{w.PID, w.TID}].by; by > 0 && isLaunching(w) {
 			c.Scale *= 1 - by
 		}
 	}

@@ -26,10 +26,11 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	}
 	less := h
 	less.strength = func(w *replay.What) float64 {
-		if w.Kind != replay.Run {
-			return 1
+		off := s.launchingDoubt(edits, w)
+		if w.Kind == replay.Run {
+			off += doubt[thread{w.PID, w.TID}]
 		}
-		return 1 - doubt[thread{w.PID, w.TID}]
+		return 1 - min(1, off)
 	}
 	weaker := s.with(edits, less)
 	if p.After == s.alone && weaker == s.alone { // nothing was changed that matters

@@ -1,6 +1,8 @@
 package whatif
 
 import (
+	"math"
+
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/gap"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
@@ -12,15 +14,22 @@ import (
 // leastLaunching is from how many samples on that share is known.
 const leastLaunching = 10
 
-// launchingOf returns for each thread that launches what share of its launching the functions do that an edit names.
-func (s *Study) launchingOf(e Edit) map[thread]float64 {
+// launchingShare is what share of a thread's launching functions do, by samples.
+type launchingShare struct {
+	by  float64
+	off float64 // half of its interval, relative to it: binomial
+}
+
+// launchingOf returns for each thread that launches what share of its launching the functions do that an edit names;
+// none where they do nothing of it.
+func (s *Study) launchingOf(e Edit) map[thread]launchingShare {
 	if e.Cause != cause.Count || e.Verb != Without && e.Verb != Faster {
 		return nil
 	}
 	if known, ok := s.launching[e.Pattern]; ok {
 		return known
 	}
-	out := map[thread]float64{}
+	out := map[thread]launchingShare{}
 	for th := range s.launches {
 		sampled := s.sampled[th]
 		if sampled == nil {
@@ -34,12 +43,26 @@ func (s *Study) launchingOf(e Edit) map[thread]float64 {
 				named += n
 			}
 		}
-		if all >= leastLaunching {
-			out[th] = named / all
+		if all >= leastLaunching && named > 0 {
+			out[th] = launchingShare{named / all, sigmas * math.Sqrt((all-named)/(all*named))}
 		}
 	}
 	s.launching[e.Pattern] = out
 	return out
+}
+
+// launchingDoubt returns what share of a change of a thread's launching may not be true because few samples show it; 0
+// where edits change none, or name it themselves.
+func (s *Study) launchingDoubt(edits []Edit, w *replay.What) float64 {
+	off := 0.0
+	if isLaunching(w) {
+		for _, e := range edits {
+			if !e.about(w) {
+				off = max(off, s.launchingOf(e)[thread{w.PID, w.TID}].off)
+			}
+		}
+	}
+	return off
 }
 
 // launched reports whether a thread was on the way from one launch to the next.

@@ -25,7 +25,7 @@ type Study struct {
 	names    *namer
 	sampled  map[thread]*sampled
 	// by an edit's pattern: see launchingOf
-	launching map[string]map[thread]float64
+	launching map[string]map[thread]launchingShare
 	launches  map[thread]bool // threads that launched anything
 	scratch   []uint64
 	varies    float64 // see variation
@@ -82,7 +82,7 @@ func Some(
 	windows *observer.Effect,
 ) *Study {
 	s := &Study{
-		sampled: map[thread]*sampled{}, launches: map[thread]bool{}, launching: map[string]map[thread]float64{},
+		sampled: map[thread]*sampled{}, launches: map[thread]bool{}, launching: map[string]map[thread]launchingShare{},
 	}
 	spans := cut(spansOf(t, in), float64(much)/float64(len(t.Ops)+len(t.Activities)+len(t.Index.OffCPU)+1))
 	if len(spans) == 0 {

@@ -392,3 +392,34 @@ func TestFunctionsThatLaunch(t *testing.T) {
 		}
 	}
 }
+
+// TestFewSamplesOfLaunching: which functions launch is as sure as samples are many, in calls and between them.
+func TestFewSamplesOfLaunching(t *testing.T) {
+	for _, c := range []struct {
+		samples uint64
+		low     float64 // of twice as fast
+		high    float64
+	}{{10, 1.2, 1.5}, {1000, 1.75, 2}} {
+		sc := newScene()
+		adapted := sc.Stack(recordtest.Python("adapted", "/app/model.py", 7))
+		plain := sc.Stack(recordtest.Python("step", "/app/model.py", 9))
+		for i := range uint64(24_000) {
+			at := i * 40 * us
+			sc.Event(event.Event{
+				TS: start + at, Dur: 20 * us, PID: leader, TID: leader, Func: sc.Fn("cuLaunchKernel"), Kind: event.Call,
+				Flags: event.Timed | event.Correlated, Ret: int32(1000 + i),
+			})
+			sc.Event(event.Event{
+				TS: start + at + 21*us, Dur: 2 * us, PID: leader, TID: 7, Func: 1 << 8, Kind: event.Kernel,
+				Flags: event.Timed, Args: [4]uint64{1000 + i, 0, 1 << 20},
+			})
+			if each := 24_000 / c.samples; i%each == 0 {
+				sc.Sample(leader, start+at+30*us, []uint64{adapted, plain}[i/each%2], event.Whole)
+			}
+		}
+		p := sc.study(t).Predict(edit(t, Without, "*adapted"))
+		if p.Speedup < 1.85 || p.Speedup > 2.15 || p.Low < c.low || p.Low > c.high {
+			t.Errorf("%d samples: %+v", c.samples, p)
+		}
+	}
+}

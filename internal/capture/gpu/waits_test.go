@@ -1,44 +1,75 @@
 package gpu
 
 import (
-	"runtime"
+	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
 
-// crowd keeps a CPU busy with n threads until the returned function is called.
+// crowd keeps a CPU busy with n processes until the returned function is called.
 func crowd(t *testing.T, cpu, n int) (end func()) {
 	t.Helper()
-	stop, done := make(chan struct{}), make(chan struct{})
+	set := unix.CPUSet{}
+	set.Set(cpu)
+	var all []*exec.Cmd
+	end = sync.OnceFunc(func() {
+		for _, c := range all {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	})
+	t.Cleanup(end)
 	for range n {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-			set := unix.CPUSet{}
-			set.Set(cpu)
-			_ = unix.SchedSetaffinity(0, &set)
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-			}
-		}()
-	}
-	return func() {
-		close(stop)
-		for range n {
-			<-done
+		c := exec.Command("sh", "-c", "while :; do :; done")
+		c.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+		if err := unix.SchedSetaffinity(c.Process.Pid, &set); err != nil {
+			t.Fatal(err)
 		}
 	}
+	return end
+}
+
+// schedule gives a thread a policy, a priority and a niceness.
+func schedule(t *testing.T, tid int, policy, priority uint32, nice int32) {
+	t.Helper()
+	a := unix.SchedAttr{
+		Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority, Nice: nice,
+		Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+	}
+	if err := unix.SchedSetAttr(tid, &a, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pin leaves a thread one of its CPUs, and returns that and all that it had.
+func pin(t *testing.T, tid int) (cpu int, all unix.CPUSet) {
+	t.Helper()
+	if err := unix.SchedGetaffinity(tid, &all); err != nil {
+		t.Fatal(err)
+	}
+	for !all.IsSet(cpu) {
+		cpu++
+	}
+	var one unix.CPUSet
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(tid, &one); err != nil {
+		t.Fatal(err)
+	}
+	return cpu, all
 }
 
 // TestStarvedThreadDoesNotFinalize: a thread that launches graphs and hardly gets a CPU would hold others for long
@@ -50,37 +81,17 @@ func TestStarvedThreadDoesNotFinalize(t *testing.T) {
 		"stream-new nonblocking; graph 8 stream=1 kernel=n_us1; until { graph-launch stream=1; ssync stream=1; spin "+
 			"50us }")
 	tid := int(v.PID)
-	schedule := func(policy uint32, priority uint32, nice int32) {
-		a := unix.SchedAttr{
-			Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority, Nice: nice,
-			Flags: unix.SCHED_FLAG_RESET_ON_FORK,
-		}
-		if err := unix.SchedSetAttr(tid, &a, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
 	drain(t, s, &got, "an agent", func() bool { return ringOf(s, p) != nil })
-	schedule(unix.SCHED_FIFO, 1, 0)
+	schedule(t, tid, unix.SCHED_FIFO, 1, 0)
 	of := func() recording.AgentStatus { return s.Agents()[0] }
 	finalized := func() uint64 { a := of(); return a.Windows - a.Disabled - a.Kept }
 	drain(t, s, &got, "a finalized window", func() bool { return finalized() > 0 })
 
-	cpu := 0
-	var all, one unix.CPUSet
-	if err := unix.SchedGetaffinity(tid, &all); err != nil {
-		t.Fatal(err)
-	}
-	for !all.IsSet(cpu) {
-		cpu++
-	}
-	one.Set(cpu)
-	if err := unix.SchedSetaffinity(tid, &one); err != nil {
-		t.Fatal(err)
-	}
-	schedule(unix.SCHED_NORMAL, 0, 19)
+	cpu, all := pin(t, tid)
+	schedule(t, tid, unix.SCHED_NORMAL, 0, 19)
 	end := crowd(t, cpu, 2)
 	drain(t, s, &got, "windows that are not finalized, and word of it",
 		func() bool { return of().Starved > 2 && strings.Contains(of().Detail, "waits for CPUs") })
@@ -89,17 +100,69 @@ func TestStarvedThreadDoesNotFinalize(t *testing.T) {
 		t.Errorf("of %d windows %d are disabled, %d kept, %d starved", a.Windows, a.Disabled, a.Kept, a.Starved)
 	}
 	end()
-	schedule(unix.SCHED_FIFO, 1, 0)
+	schedule(t, tid, unix.SCHED_FIFO, 1, 0)
 	if err := unix.SchedSetaffinity(tid, &all); err != nil {
 		t.Fatal(err)
 	}
 	drain(t, s, &got, "a window that is finalized again", func() bool { return finalized() > before })
 	drain(t, s, &got, "no word of it", func() bool { return !strings.Contains(of().Detail, "waits for CPUs") })
+	if h := of().Held; h == nil || h.Threads[len(h.Threads)-1] > 0 {
+		t.Errorf("threads were held as in %+v, want none for more than 10 ms", h)
+	}
 	if n := v.Truth().FailedCount("cuGraphLaunch"); n > 0 || !p.Alive() {
 		t.Errorf("%d launches failed; alive: %v", n, p.Alive())
 	}
 	if h := of().Sections; h == nil || h.Work.Sum == 0 || h.CPUWait.Sum == 0 {
 		t.Errorf("the sections are %+v", h)
+	}
+}
+
+// TestStarvedAgent: where the agent's own thread hardly gets a CPU, a window that is not wanted any more ends by its
+// deadline, and another one, which is to remove CUPTI, opens only a period later. It is removed once there is CPU time.
+func TestStarvedAgent(t *testing.T) {
+	opts := simOptions(t, Continuous)
+	opts.Period, opts.Deadline, opts.Gate = 2*time.Second, 300*time.Millisecond, gates(t)
+	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, "until { launch 3 kernel=k_us5; sync; sleep 2ms }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	var got collector
+	in := func(state uint32) func() bool {
+		return func() bool { r := ringOf(s, p); return r != nil && r.load32(ringState) == state }
+	}
+	drain(t, s, &got, "a window", in(stateOpen))
+	r := ringOf(s, p)
+	s.mu.Lock()
+	tid := int(s.sessions[p.ID()].agentThread())
+	s.mu.Unlock()
+	cpu, all := pin(t, tid)
+	schedule(t, tid, unix.SCHED_BATCH, 0, 10) // no haste either
+	end := crowd(t, cpu, 2)
+
+	number := uint32(r.flush())
+	drain(t, s, &got, "a flush", func() bool { return r.answered(number) })
+	s.mu.Lock()
+	s.sessions[p.ID()].mode = modeOff
+	r.command(modeOff, opts.times())
+	s.mu.Unlock()
+	of := func() recording.AgentStatus { return s.Agents()[0] }
+	drain(t, s, &got, "a window that is not wanted, and ends", func() bool { return of().Starved > 0 })
+	if a := of(); a.Kept != 1 || !strings.Contains(a.Detail, "(CUPTI error 39), and records") {
+		t.Errorf("the agent is %+v", a)
+	}
+	drain(t, s, &got, "another window", func() bool { return of().Starved > 1 })
+	g, _, _ := s.GPU(p.Root, []uint32{p.PID}, p.Born, clock.Monotonic(), nil, nil)
+	g.Windows = slices.DeleteFunc(g.Windows, func(w recording.GPUWindow) bool { return !w.Activity })
+	if w := g.Windows; len(w) != 2 || w[1].From-w[0].From < uint64(opts.Period) {
+		t.Errorf("the windows are %+v", w)
+	}
+	end()
+	schedule(t, tid, unix.SCHED_FIFO, 1, 0)
+	if err := unix.SchedSetaffinity(tid, &all); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, s, &got, "an agent that has removed CUPTI", in(stateIdle))
+	if a := of(); a.Windows != a.Starved+1 || strings.Contains(a.Detail, "waits for CPUs") || !p.Alive() {
+		t.Errorf("the agent is %+v, alive: %v", a, p.Alive())
 	}
 }
 
@@ -120,6 +183,10 @@ func TestSectionParts(t *testing.T) {
 			Drain:   recording.Times{Counts: [5]uint32{1}},
 			CPUWait: recording.Times{Counts: [5]uint32{0, 0, 1}, Sum: 3 * ms, Longest: 3 * ms},
 			Work:    recording.Times{Counts: [5]uint32{1}},
+		}},
+		{6 * ms, 6 * ms, ms, 0, recording.Sections{ // the agent gave up: nothing was removed
+			Drain:   recording.Times{Counts: [5]uint32{0, 0, 1}, Sum: 5 * ms, Longest: 5 * ms},
+			CPUWait: recording.Times{Counts: [5]uint32{1}, Sum: ms, Longest: ms},
 		}},
 	} {
 		d := decoder{facts: newFacts(1), now: 1_000 * ms, pid: 1}
