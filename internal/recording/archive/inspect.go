@@ -79,7 +79,7 @@ func Verify(place string, m *Manifest, tables []string) error {
 	defer s.Close()
 	for _, t := range tables {
 		for _, f := range m.Tables[t].Files {
-			if _, err := readFile(s, &f); err != nil {
+			if err := verifyFile(s, &f); err != nil {
 				return err
 			}
 		}
@@ -98,7 +98,7 @@ func (in *Inspection) compare(s store, there map[string]int64, verify bool) {
 			case bytes != f.Bytes:
 				in.Damaged = append(in.Damaged, f.Name)
 			case verify:
-				if _, err := readFile(s, &f); err != nil {
+				if verifyFile(s, &f) != nil {
 					in.Damaged = append(in.Damaged, f.Name)
 				}
 			}

@@ -88,6 +88,23 @@ func readFile(s store, f *parquetFile) ([]byte, error) {
 	return data, nil
 }
 
+// verifyFile compares a file that a manifest lists with its sum, without holding it in memory.
+func verifyFile(s store, f *parquetFile) error {
+	in, _, err := s.open(f.Name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.LimitReader(in, f.Bytes+1)); err != nil { // it may grow meanwhile
+		return fmt.Errorf("read %s: %w", f.Name, err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != f.SHA256 {
+		return changedError(f.Name, got, f.SHA256)
+	}
+	return nil
+}
+
 // changedError says that a file has another SHA-256 than its manifest says.
 func changedError(name, got, want string) error {
 	return fmt.Errorf("%s has SHA-256 %.16s... instead of %.16s...: it was changed or damaged", name, got, want)
