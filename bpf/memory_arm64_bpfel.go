@@ -44,6 +44,7 @@ type MemoryDriverCall struct {
 	}
 	Current uint64
 	Below   uint64
+	Top     uint64
 }
 
 type MemoryDriverCallKind uint32
@@ -66,6 +67,7 @@ const (
 	MemoryDriverCallKindDRIVER_SET       MemoryDriverCallKind = 15
 	MemoryDriverCallKindDRIVER_PUSH      MemoryDriverCallKind = 16
 	MemoryDriverCallKindDRIVER_POP       MemoryDriverCallKind = 17
+	MemoryDriverCallKindDRIVER_DESTROY   MemoryDriverCallKind = 18
 )
 
 type MemoryDriverMapping struct {

@@ -45,6 +45,7 @@ enum driver_call_kind {
 	DRIVER_SET = 15,  /* (context) */
 	DRIVER_PUSH = 16, /* (context) */
 	DRIVER_POP = 17,
+	DRIVER_DESTROY = 18, /* (context): no longer current, if it was */
 };
 #define DRIVER_KIND(cookie) ((__u8)(cookie))
 #define DRIVER_DEVICE(cookie) ((__u16)((cookie) >> 8)) /* what it allocates; as func of events */
@@ -76,6 +77,7 @@ struct driver_call {
 	struct array_descriptor array;
 	__u64 current; /* the thread's GPU: its index + 1 (0: not known), and driver_epoch << 8 */
 	__u64 below;   /* likewise, of the context below the current one */
+	__u64 top;     /* the current context; 0: not known */
 };
 
 struct driver_block {
@@ -426,8 +428,7 @@ static __always_inline __u64 device_of(struct pt_regs *ctx, struct driver_call *
 	return (__u32)location == 1 ? (__u8)device | (__u64)(__u8)(location >> 32) << 8 : device;
 }
 
-/* The bits of an element of an array, by CUarray_format; of formats with a size of their own that is not listed, of as
- * many bytes as it has channels. */
+/* The bits of an element of an array, by CUarray_format; unlisted formats count one byte per channel. */
 static __always_inline __u64 element_bits(__u32 format, __u32 channels)
 {
 	switch (format) {
@@ -561,6 +562,7 @@ static __noinline int note_context(struct driver_call *call)
 	if (DRIVER_CURRENT(call->cookie)) {
 		call->below = call->current;
 		call->current = gpu | driver_epoch << 8;
+		call->top = call->pointer;
 	}
 	return 0;
 }
@@ -654,6 +656,7 @@ static __always_inline void count_switch(void)
 		bpf_map_update_elem(&driver_switches, &pid, &first, BPF_NOEXIST);
 }
 
+/* Follows the thread's current context. Of calls that fail too: their return is not probed. */
 SEC("uprobe.multi")
 int driver_context(struct pt_regs *ctx)
 {
@@ -668,15 +671,21 @@ int driver_context(struct pt_regs *ctx)
 	if (!call)
 		return 0;
 	count_switch();
-	if (kind == DRIVER_POP) {
+	if (kind == DRIVER_DESTROY && call->top && call->top != key.pointer)
+		return 0; /* it is not current */
+	if (kind == DRIVER_DESTROY && !call->top)
+		call->below = 0; /* it may be current or not */
+	if (kind >= DRIVER_POP || !key.pointer) { /* cuCtxSetCurrent(NULL) pops */
 		call->current = call->below;
 		call->below = 0;
+		call->top = 0;
 		return 0;
 	}
 	if (kind == DRIVER_PUSH)
 		call->below = call->current;
 	gpu = bpf_map_lookup_elem(&driver_contexts, &key);
 	call->current = (gpu ? *gpu : 0) | driver_epoch << 8;
+	call->top = key.pointer;
 	return 0;
 }
 

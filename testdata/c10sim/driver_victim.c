@@ -56,6 +56,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *, struct ipc, unsigned);
 int cuIpcCloseMemHandle(uint64_t);
 int cuDevicePrimaryCtxRetain(uint64_t *, int);
 int cuCtxCreate_v2(uint64_t *, unsigned, int);
+int cuCtxDestroy_v2(uint64_t);
 int cuCtxSetCurrent(uint64_t);
 int cuCtxPushCurrent_v2(uint64_t);
 int cuCtxPopCurrent_v2(uint64_t *);
@@ -257,10 +258,16 @@ static void spread(int n) {
     leak_session();
     cuCtxCreate_v2(&context, 0, 0);
     leak_session();
+    cuCtxDestroy_v2(context);
+    leak_session();
+    cuCtxCreate_v2(&context, 0, 0);
+    cuCtxSetCurrent(primary[1]);
+    cuCtxDestroy_v2(context); // which is not current
+    leak_session();
     cuMemCreate(&h, 2 * MIB, &on_second, 0); // wherever the thread is
     took(&device, 2 * MIB);
     gpus[0] += 3 * MIB;
-    gpus[1] += 4 * MIB;
+    gpus[1] += 6 * MIB;
   }
   printf("[%lld,%lld]\n", gpus[0], gpus[1]);
 }

@@ -59,6 +59,7 @@ const (
 	driverSet      = bpf.MemoryDriverCallKindDRIVER_SET
 	driverPush     = bpf.MemoryDriverCallKindDRIVER_PUSH
 	driverPop      = bpf.MemoryDriverCallKindDRIVER_POP
+	driverDestroy  = bpf.MemoryDriverCallKindDRIVER_DESTROY
 )
 
 // driverFunctions are the functions of CUDA's driver that allocate and free, with the suffix _ptsz as without.
@@ -97,11 +98,13 @@ var driverFunctions = map[string]driverFunction{
 	"cuImportExternalMemory":         {kind: driverExternal, device: event.SharedMemory, object: external, rare: true},
 	"cuDestroyExternalMemory":        {kind: driverFree, object: external, rare: true},
 
-	"cuDevicePrimaryCtxRetain": {kind: driverContext, gpu: 2},
+	// All are rare: some alone would tell a wrong GPU.
+	"cuDevicePrimaryCtxRetain": {kind: driverContext, gpu: 2, rare: true},
 	"cuCtxCreate_v2":           {kind: driverContext, gpu: 3, moves: true, rare: true},
 	"cuCtxCreate_v3":           {kind: driverContext, gpu: 5, moves: true, rare: true},
 	"cuCtxCreate_v4":           {kind: driverContext, gpu: 4, moves: true, rare: true},
-	"cuCtxSetCurrent":          {kind: driverSet},
+	"cuCtxDestroy_v2":          {kind: driverDestroy, rare: true},
+	"cuCtxSetCurrent":          {kind: driverSet, rare: true},
 	"cuCtxPushCurrent_v2":      {kind: driverPush, rare: true},
 	"cuCtxPopCurrent_v2":       {kind: driverPop, rare: true},
 }
@@ -149,7 +152,7 @@ func driverSites(image *elffile.File, mode uprobe.Mode) (*driverProbes, error) {
 		switch what.kind {
 		case driverFree, driverUnmap:
 			out.frees = append(out.frees, s)
-		case driverSet, driverPush, driverPop:
+		case driverSet, driverPush, driverPop, driverDestroy:
 			out.switches = append(out.switches, s)
 		default:
 			out.calls = append(out.calls, s)

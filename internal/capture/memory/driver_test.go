@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -73,7 +74,7 @@ func TestDriverGPUs(t *testing.T) {
 			t.Errorf("held %v, truth %v and 1 MiB", held, truth)
 		}
 	}
-	if n := w.source.Runs(0).Count; n != 1+2*3*6+2*3*4 { // allocations, and changes of the context
+	if n := w.source.Runs(0).Count; n != 1+2*3*8+2*3*7 { // allocations, and changes of the context
 		t.Errorf("%d runs", n)
 	}
 	// While the source is off, changes of the context are not seen.
@@ -95,8 +96,22 @@ func TestDriverGPUs(t *testing.T) {
 	late.follow(old)
 	old.ask("spread 1")
 	late.drain()
-	if held := late.held(); held[unknown] != 4<<20 || held[first] != 1<<20 || held[second] != 2<<20 {
-		t.Errorf("held %v after a late attach, want 4 MiB of no GPU that is known", held)
+	if held := late.held(); held[unknown] != 6<<20 || held[first] != 1<<20 || held[second] != 2<<20 {
+		t.Errorf("held %v after a late attach, want 6 MiB of no GPU that is known", held)
+	}
+}
+
+// TestDriverGPUsOfPerf: where some calls would cost too much to probe, no context is followed: only what a call says
+// itself is of a GPU that is known.
+func TestDriverGPUsOfPerf(t *testing.T) {
+	const second, unknown = event.DriverMemory | 1<<8, event.DriverMemory | 255<<8
+	w := newWatchBy(t, uprobe.Perf)
+	v := startDriverVictim(t)
+	w.follow(v)
+	v.ask("spread 1")
+	w.drain()
+	if held := w.held(); held[unknown] != 7<<20 || held[second] != 2<<20 || len(held) != 2 {
+		t.Errorf("held %v, want 7 MiB of no GPU that is known", held)
 	}
 }
 
@@ -304,6 +319,27 @@ func TestDriverExec(t *testing.T) {
 	v.ask("leak 4")
 	if bytes, _, _ := w.standing(); bytes[event.DriverMemory] != 4<<20 {
 		t.Errorf("%d bytes of the new program, truth 4 MiB", bytes[event.DriverMemory])
+	}
+}
+
+// TestDriverExecWhileOff: nothing is said of what a process held while nothing was watched.
+func TestDriverExecWhileOff(t *testing.T) {
+	w := newWatch(t)
+	v := startDriverVictim(t)
+	p := w.follow(v)
+	v.ask("leak 3")
+	if err := w.source.SetLevel(len(w.source.Levels()) - 1); err != nil {
+		t.Fatal(err)
+	}
+	w.drain()
+	w.events = nil
+	v.ask("exec")
+	p.Execs++ // as proc.Watcher does
+	if err := w.source.Follow(p); err != nil {
+		t.Fatal(err)
+	}
+	if w.drain(); len(w.events) != 0 {
+		t.Errorf("%d events of a source that is off, the first %+v", len(w.events), w.events[0])
 	}
 }
 

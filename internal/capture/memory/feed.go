@@ -224,7 +224,9 @@ func (s *Source) end(pid uint32, at uint64) error {
 }
 
 // replaced ends what a process held when it replaced its program: its contexts are gone.
+// The caller holds the lock of the source.
 func (s *Source) replaced(pid uint32, at uint64) error {
+	off := s.level == levelOff
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	if s.programs.reader == nil {
@@ -241,7 +243,9 @@ func (s *Source) replaced(pid uint32, at uint64) error {
 		if key.pid() != pid {
 			return false
 		}
-		s.feed.ready = append(s.feed.ready, standing(key, d, at)...)
+		if !off || !key.isDriver() {
+			s.feed.ready = append(s.feed.ready, standing(key, d, at)...)
+		}
 		d.FreedBytes, d.Before, d.Live = d.FreedBytes+d.Allocated, 0, 0
 		return true
 	}, pid)

@@ -112,6 +112,15 @@ type watch struct {
 
 func newWatch(t testing.TB) *watch {
 	t.Helper()
+	mode, err := uprobe.Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newWatchBy(t, mode)
+}
+
+func newWatchBy(t testing.TB, mode uprobe.Mode) *watch {
+	t.Helper()
 	needs.Root(t, "it attaches probes")
 	w := &watch{t: t}
 	var err error
@@ -123,10 +132,6 @@ func newWatch(t testing.TB) *watch {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.profile.Close() })
-	mode, err := uprobe.Detect()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if w.source, err = memory.New(w.rings, memory.Options{Mode: mode, Stacks: w.profile}); err != nil {
 		t.Fatal(err)
 	}
