@@ -142,34 +142,29 @@ func memoryFacts(dev *memory.Device, from uint64) document.Facts {
 
 // gpuMemoryTable says what explains the memory of each process on each GPU.
 func gpuMemoryTable(s *memory.Summary) *document.Table {
-	t := &document.Table{Columns: []document.Column{
-		document.Left("GPU", 0),
-		document.Right("Process", 0),
-		document.Right("By NVML", 0),
-		document.Right("Frameworks", 0),
-		document.Right("Driver's calls", 0),
-		document.Right("Arrays", 2),
-		document.Right("Not explained", 0),
-		document.Right("Of others", 2),
-	}}
-	size := func(n uint64) string {
-		if n == 0 {
-			return format.Nothing
+	t := &document.Table{
+		Columns: []document.Column{document.Left("GPU", 0), document.Right("Process", 0)},
+		Note:    memory.GPUNote,
+	}
+	for _, name := range memory.GPUColumns() {
+		rank := 0
+		if name == "Arrays" || name == "Mapped" {
+			rank = 2
 		}
-		return format.Size(n)
+		t.Columns = append(t.Columns, document.Right(name, rank))
 	}
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
-		name := "not known"
-		if g.Index >= 0 {
-			name = fmt.Sprint(g.Index)
+		cells := []string{g.Name(), fmt.Sprint(g.PID)}
+		for _, n := range g.Sizes() {
+			text := format.Nothing
+			if n > 0 {
+				text = format.Size(n)
+			}
+			cells = append(cells, text)
 		}
-		t.Row(name, fmt.Sprint(g.PID), size(g.Process), size(g.Segments), size(g.Calls), size(g.Arrays),
-			size(g.Unexplained), size(g.Mapped))
+		t.Row(cells...)
 	}
-	t.Note = "When NVML was last asked, else at the end. Driver's calls: since the attach, without frameworks' " +
-		"segments (estimated). Not explained: contexts, code, and what calls allocated before the attach. Of others: " +
-		"mapped from other processes and APIs, no part of the rest."
 	return t
 }
 

@@ -121,6 +121,10 @@ func TestMemoryOfOthers(t *testing.T) {
 			{PID: 7, Process: 5e9, Segments: 3e9, Unexplained: 2e9}, {PID: 7, Index: -1, Mapped: 2e6},
 		},
 	}
+	must.NoError(t, json.Unmarshal([]byte(`[
+		{"name": "open_peer", "live_blocks": 2},
+		{"name": "import_image", "live_bytes": 2000000, "live_blocks": 5}
+	]`), &m.Memory.Devices[1].Sites))
 	var whole, short bytes.Buffer
 	if err := document.Text(&whole, MemoryDocument(m), document.Style{}); err != nil {
 		t.Fatal(err)
@@ -134,7 +138,7 @@ func TestMemoryOfOthers(t *testing.T) {
 			"Arrays of the CUDA driver's calls on GPU 1, process 0",
 			"3.00 MB of what was allocated since the attach, by the arrays' dimensions: the driver pads them",
 			"Memory mapped from other processes and APIs, process 0",
-			"2.00 MB mapped since the attach: not this process's own memory",
+			"2.00 MB mapped since the attach: not this process's own memory; 2 blocks of CUDA IPC of unknown size",
 			"0 7 5.00 GB 3.00 GB - - 2.00 GB -", "not known 7 - - - - - 2.00 MB",
 		} {
 			if !strings.Contains(got, want) {

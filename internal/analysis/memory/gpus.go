@@ -3,7 +3,9 @@ package memory
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -18,9 +20,32 @@ type GPU struct {
 	Segments uint64 `json:"framework_bytes"`         // segments of frameworks' allocators
 	Calls    uint64 `json:"driver_call_bytes"`       // of the driver's own calls since the attach, but for segments
 	Arrays   uint64 `json:"array_bytes"`
-	Mapped   uint64 `json:"mapped_bytes"` // of other processes and APIs: no part of Process
-	// Unexplained is the rest of Process: contexts, code, and what calls allocated before the attach.
+	Mapped   uint64 `json:"mapped_bytes"` // of other processes and APIs; whether Process has it is not known
+	// Unexplained is the rest of Process: contexts, code, managed memory, and what calls allocated before the attach.
 	Unexplained uint64 `json:"unexplained_bytes,omitempty"`
+}
+
+// GPUNote explains the columns of a table of GPUs, for people.
+const GPUNote = "When NVML was last asked, else at the end. Driver's calls: since the attach, without frameworks' " +
+	"segments (estimated). Not explained: contexts, code, managed memory, and what calls allocated before the attach." +
+	" Mapped: from other processes and APIs, not included in the driver's calls; whether NVML counts it is not known."
+
+// GPUColumns name what Sizes returns, for people.
+func GPUColumns() []string {
+	return []string{"By NVML", "Frameworks", "Driver's calls", "Arrays", "Not explained", "Mapped"}
+}
+
+// Sizes returns what a table says of a GPU, in the order of GPUColumns.
+func (g *GPU) Sizes() []uint64 {
+	return []uint64{g.Process, g.Segments, g.Calls, g.Arrays, g.Unexplained, g.Mapped}
+}
+
+// Name returns which GPU it is, for people.
+func (g *GPU) Name() string {
+	if g.Index < 0 {
+		return "not known"
+	}
+	return strconv.Itoa(g.Index)
 }
 
 // gpuIndex is Index of what lies on a GPU that is not known.
@@ -35,28 +60,28 @@ func onGPU(d event.MemoryDevice) bool {
 	return false
 }
 
-// isUnknown reports whether the driver's calls did not tell on which GPU memory is.
-func isUnknown(d event.MemoryDevice) bool { return d.Driver() && onGPU(d) && d>>8 == 255 }
+// UnknownGPU reports whether the driver's calls did not tell on which GPU memory is.
+func UnknownGPU(d event.MemoryDevice) bool { return d.Driver() && onGPU(d) && d>>8 == 255 }
 
 // index returns Index of a device.
 func index(d event.MemoryDevice) int {
-	if isUnknown(d) {
+	if UnknownGPU(d) {
 		return gpuIndex
 	}
 	return d.Index()
 }
 
-// place counts memory on a GPU that is not known for the only one that the process uses.
+// place counts memory on a GPU that is not known for the only one on which the process holds memory by NVML's count.
 func (g *gathered) place(rec *recording.Recording) {
 	for key := range maps.Clone(g.devices) {
-		if !isUnknown(key.device) {
+		if !UnknownGPU(key.device) {
 			continue
 		}
-		used := g.used(rec, key.pid)
-		if len(used) != 1 {
+		only, ok := onlyGPU(rec, key.pid)
+		if !ok {
 			continue
 		}
-		to := deviceKey{key.pid, event.MemoryDevice(key.device.Type()) | event.MemoryDevice(used[0])<<8}
+		to := deviceKey{key.pid, event.MemoryDevice(key.device.Type()) | event.MemoryDevice(only)<<8}
 		d := g.devices[key]
 		if same := g.devices[to]; same != nil {
 			d = unite(rec, d, same)
@@ -66,22 +91,27 @@ func (g *gathered) place(rec *recording.Recording) {
 	}
 }
 
-// used returns the GPUs that a process is known to use, in order.
-func (g *gathered) used(rec *recording.Recording, pid uint32) []uint8 {
-	all := map[uint8]bool{}
-	for key := range g.devices {
-		if key.pid == pid && onGPU(key.device) && !isUnknown(key.device) {
-			all[uint8(key.device.Index())] = true
+// onlyGPU returns the one GPU on which NVML counts memory of a process. What the process was seen to do does not tell:
+// it may use others since before the attach.
+func onlyGPU(rec *recording.Recording, pid uint32) (id uint8, ok bool) {
+	if rec.Meta.GPU == nil || rec.Meta.Driver == nil {
+		return 0, false
+	}
+	all := map[string]bool{}
+	for _, p := range rec.Meta.Driver.Processes {
+		if p.PID == pid {
+			all[p.UUID] = true
 		}
 	}
-	if rec.Meta.GPU != nil {
-		for _, d := range rec.Meta.GPU.Devices {
-			if d.PID == pid && d.ID < 255 {
-				all[uint8(d.ID)] = true
-			}
+	if len(all) != 1 {
+		return 0, false
+	}
+	for _, d := range rec.Meta.GPU.Devices {
+		if d.PID == pid && all[d.UUID] && d.ID < 255 {
+			return uint8(d.ID), true
 		}
 	}
-	return slices.Sorted(maps.Keys(all))
+	return 0, false
 }
 
 // unite adds what is known of two devices up.
@@ -190,6 +220,11 @@ func (g *gathered) gpus(rec *recording.Recording, devices []Device) []GPU {
 		bytes := d.Reserved
 		if ok {
 			bytes = g.devices[deviceKey{d.PID, d.ID}].heldAt(at)
+		} else {
+			at = math.MaxUint64
+		}
+		if d.ID.Type() == event.DriverMemory {
+			bytes -= uint64(float64(bytes) * g.segmentsAt(rec, deviceKey{d.PID, d.ID}, at))
 		}
 		of(d.PID, d.Index).add(d, bytes)
 	}
@@ -204,17 +239,31 @@ func (g *gathered) gpus(rec *recording.Recording, devices []Device) []GPU {
 	return out
 }
 
+// segmentsAt estimates which share of what a device held at a time was segments of PyTorch's allocators.
+func (g *gathered) segmentsAt(rec *recording.Recording, key deviceKey, at uint64) float64 {
+	w := windowOf(rec, key, g.framework[key.pid])
+	isSegment := w.ofSegments()
+	var all, segments float64
+	for _, s := range g.devices[key].samples {
+		if !s.liveAt(at) {
+			continue
+		}
+		all += s.weight
+		if isSegment(s.stack) {
+			segments += s.weight
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return segments / all
+}
+
 // add counts what a device held.
 func (g *GPU) add(d *Device, bytes uint64) {
 	switch d.ID.Type() {
 	case event.DriverMemory:
-		segments := uint64(0)
-		for _, k := range d.Kinds {
-			if k.Kind == kindSegment {
-				segments = k.Bytes
-			}
-		}
-		g.Calls += less(bytes, segments)
+		g.Calls += bytes
 	case event.ArrayMemory:
 		g.Arrays += bytes
 	case event.SharedMemory:

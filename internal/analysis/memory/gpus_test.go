@@ -25,13 +25,28 @@ func (b *build) held(device uint16, begin, at, bytes, high, allocations, frees u
 	}
 }
 
-// TestUnknownGPU: what lies on a GPU that is not known is on the only one that the process uses, with all that was held
-// at any time; where it uses several, it is told of apart.
+// TestUnknownGPU: what lies on a GPU that is not known is on the only one on which NVML counts memory of the process,
+// with all that was held at any time; where it uses several, seen or not, or NVML says nothing, it is told of apart.
 func TestUnknownGPU(t *testing.T) {
 	const driver = event.DriverMemory
-	for name, several := range map[string]bool{"one": false, "several": true} {
+	for name, c := range map[string]struct {
+		listed  []string // by NVML
+		several bool     // are seen
+		indices []int
+	}{
+		"one":     {listed: []string{"GPU-a"}},
+		"several": {listed: []string{"GPU-a", "GPU-b"}, several: true, indices: []int{0, -1, 1}},
+		"unseen":  {listed: []string{"GPU-a", "GPU-b"}, indices: []int{0, -1}},
+		"no NVML": {indices: []int{0, -1}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBuild()
+			b.Meta.GPU = &recording.GPU{Devices: []recording.Device{{PID: recordtest.PID, UUID: "GPU-a"}}}
+			b.Meta.Driver = &recording.Driver{}
+			for _, uuid := range c.listed {
+				b.Meta.Driver.Processes = append(b.Meta.Driver.Processes,
+					recording.GPUProcess{TS: to, PID: recordtest.PID, UUID: uuid})
+			}
 			b.held(driver|unknown, from-second, 12*second, 10*mib, 12*mib, 10, 0)
 			b.held(driver|unknown, 12*second, to, 8*mib, 9*mib, 14, 6)
 			b.held(driver, 13*second, 15*second, 100*mib, 110*mib, 20, 0)
@@ -40,16 +55,16 @@ func TestUnknownGPU(t *testing.T) {
 				TS: 14 * second, PID: recordtest.PID, TID: recordtest.PID, Func: driver, Kind: event.OutOfMemory,
 				Flags: event.Timed, Args: [4]uint64{0, 1 << 40, 50 * mib, 50 * mib},
 			})
-			if several {
+			if c.several {
 				b.held(driver|1<<8, 13*second, to, mib, mib, 1, 0)
 			}
 			s := memory.Summarize(b.Recording())
-			if several {
+			if c.indices != nil {
 				var got []int
 				for _, d := range s.Devices {
 					got = append(got, d.Index)
 				}
-				if !slices.Equal(got, []int{0, -1, 1}) || len(s.GPUs) != 3 || s.GPUs[2].Index != -1 {
+				if n := len(c.indices); !slices.Equal(got, c.indices) || len(s.GPUs) != n || s.GPUs[n-1].Index != -1 {
 					t.Errorf("devices of GPUs %v, and %+v", got, s.GPUs)
 				}
 				return
@@ -78,7 +93,8 @@ func TestUnknownGPU(t *testing.T) {
 }
 
 // TestMemoryByGPU: of what NVML counts for a process on each GPU, what is in segments, what calls and arrays hold, and
-// the rest. Segments that calls of the driver made count once, and what others allocated not at all.
+// the rest, all at the time of that count. Segments that calls of the driver made count once, and what others allocated
+// not at all.
 func TestMemoryByGPU(t *testing.T) {
 	b := newBuild()
 	native := func(name, file string) recording.Frame {
@@ -90,10 +106,15 @@ func TestMemoryByGPU(t *testing.T) {
 		n := uint64(gpu + 1)
 		b.held(event.CUDAMemory|gpu<<8, from, 16*second, 300*n*mib, 300*n*mib, 3, 0)
 		b.held(event.CUDAMemory|gpu<<8, 16*second, to, 900*mib, 900*mib, 3, 0)
-		b.held(event.DriverMemory|gpu<<8, from, to, 400*n*mib, 400*n*mib, 4, 0)
-		for i, stack := range []uint64{segment, segment, segment, own} {
+		b.held(event.DriverMemory|gpu<<8, from, 16*second, 200*n*mib, 200*n*mib, 2, 0)
+		b.held(event.DriverMemory|gpu<<8, 16*second, to, 400*n*mib, 400*n*mib, 4, 0)
+		for i, stack := range []uint64{segment, own, segment, segment} {
+			at := uint64(from + 1)
+			if i > 1 { // after NVML was asked
+				at = 16 * second
+			}
 			b.Event(event.Event{
-				TS: from + 1, Dur: to - from - 1, PID: recordtest.PID, TID: recordtest.PID,
+				TS: at, Dur: to - at, PID: recordtest.PID, TID: recordtest.PID,
 				Func: event.DriverMemory | gpu<<8, Kind: event.Allocation, Flags: event.Timed | event.Open,
 				Args: [4]uint64{stack, uint64(i+1) << 30, 100 * n * mib, 1},
 			})

@@ -24,7 +24,7 @@ type Summary struct {
 type Device struct {
 	PID   uint32             `json:"pid"`
 	ID    event.MemoryDevice `json:"-"`
-	Type  string             `json:"type"`  // cuda, hip, cpu, other; of the driver driver, pinned, managed, array, shared
+	Type  string             `json:"type"`  // cuda, hip, cpu, other; the driver's: driver, pinned, managed, array, shared
 	Index int                `json:"index"` // among those of its type; -1: on a GPU that is not known
 
 	Allocated uint64 `json:"allocated_bytes"` // in blocks, at the end

@@ -30,17 +30,12 @@ func Samples(rec *recording.Recording) []Sample {
 	g := gather(rec)
 	for key, d := range g.devices {
 		w := windowOf(rec, key, g.framework[key.pid])
-		segments := map[uint64]bool{} // by stack
+		isSegment := w.ofSegments()
 		for _, s := range d.samples {
-			segment, ok := segments[s.stack]
-			if !ok && w.segments {
-				segment = placeOf(&w, s.stack).kind == kindSegment
-				segments[s.stack] = segment
-			}
 			out = append(out, Sample{
 				PID: key.pid, Device: key.device, From: s.from, To: s.to, Open: s.open, Pointer: s.pointer,
 				Bytes:  uint64(s.bytes),
-				Weight: s.weight, Count: s.count, Stack: s.stack, Segment: segment,
+				Weight: s.weight, Count: s.count, Stack: s.stack, Segment: isSegment(s.stack),
 			})
 		}
 	}

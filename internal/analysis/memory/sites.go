@@ -36,6 +36,19 @@ func (w *window) retried(e *event.Event) bool {
 	return w.segments && placeOf(w, e.Args[0]).kind == kindSegment || w.doubtful(e.Args[0])
 }
 
+// ofSegments returns what reports whether a stack is of a segment.
+func (w *window) ofSegments() func(stack uint64) bool {
+	known := map[uint64]bool{}
+	return func(stack uint64) bool {
+		segment, ok := known[stack]
+		if !ok && w.segments {
+			segment = placeOf(w, stack).kind == kindSegment
+			known[stack] = segment
+		}
+		return segment
+	}
+}
+
 // doubtful reports whether a stack does not tell if it is of a framework's segment or of the program's own.
 func (w *window) doubtful(stack uint64) bool {
 	if !w.segments || !w.framework {

@@ -50,6 +50,26 @@ func allocations() *recording.Recording {
 	return b.Recording()
 }
 
+// TestMemoryVizUnknownGPU: what lies on a GPU that is not known is on none of those that are.
+func TestMemoryVizUnknownGPU(t *testing.T) {
+	python := needs.Tool(t, "python3")
+	rec := allocations()
+	for i := range rec.Events[:4] { // what is live
+		e := rec.Events[i]
+		e.Func = event.DriverMemory | 255<<8
+		rec.Events = append(rec.Events, e)
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-c", "import pickle, sys; s = pickle.load(sys.stdin.buffer); "+
+		"print([(g['device'], g['total_size'] >> 20) for g in s['segments']], [len(t) for t in s['device_traces']])")
+	cmd.Stdin = bytes.NewReader(write(t, rec, "memory_viz"))
+	text, err := cmd.Output()
+	must.NoError(t, err)
+	const want = "[(0, 300), (1, 300), (0, 90), (1, 90), (0, 110), (1, 110)] [6, 2]"
+	if got := strings.TrimSpace(string(text)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestMemoryViz: Python reads the snapshot as what torch.cuda.memory._snapshot would have returned.
 func TestMemoryViz(t *testing.T) {
 	python := needs.Tool(t, "python3")

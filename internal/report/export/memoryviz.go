@@ -44,7 +44,7 @@ func (m *snapshot) write() {
 	p.list(func() {
 		for _, s := range m.samples {
 			if s.Open && !s.Segment {
-				m.segment(s.Device.Index(), s.Pointer, s.Bytes, s.Stack)
+				m.segment(m.index(s.Device), s.Pointer, s.Bytes, s.Stack)
 			}
 		}
 		m.rest()
@@ -67,9 +67,28 @@ func (m *snapshot) devices() int {
 	const most = 64
 	n := 1
 	for _, s := range m.samples {
-		n = max(n, s.Device.Index()+1)
+		n = max(n, m.index(s.Device)+1)
+	}
+	for _, e := range memory.Failed(m.v.rec) {
+		if d := event.MemoryDevice(e.Func); gpuType(d) {
+			n = max(n, m.index(d)+1)
+		}
 	}
 	return min(n, most)
+}
+
+// index returns the index of a GPU. One that is not known comes behind the others, and is never the first.
+func (m *snapshot) index(d event.MemoryDevice) int {
+	if !memory.UnknownGPU(d) {
+		return d.Index()
+	}
+	n := 0
+	if m.summary != nil {
+		for i := range m.summary.Devices {
+			n = max(n, m.summary.Devices[i].Index)
+		}
+	}
+	return n + 1
 }
 
 // segment writes a segment with one live block.
@@ -121,7 +140,7 @@ func (m *snapshot) rest() {
 			}
 		}
 		if d.Allocated > sampled {
-			m.segment(d.ID.Index(), restAddress+uint64(i)<<48, d.Allocated-sampled, 0)
+			m.segment(m.index(d.ID), restAddress+uint64(i)<<48, d.Allocated-sampled, 0)
 		}
 	}
 }
@@ -136,7 +155,7 @@ func (m *snapshot) trace(device int) {
 	var all []entry
 	for i := range m.samples {
 		s := &m.samples[i]
-		if s.Segment || s.Device.Index() != device {
+		if s.Segment || m.index(s.Device) != device {
 			continue
 		}
 		if s.From >= m.v.rec.Meta.From {
@@ -156,7 +175,7 @@ func (m *snapshot) trace(device int) {
 		m.entry("alloc", e.at, e.s)
 	}
 	for _, e := range memory.Failed(m.v.rec) {
-		if d := event.MemoryDevice(e.Func); gpuType(d) && d.Index() == device {
+		if d := event.MemoryDevice(e.Func); gpuType(d) && m.index(d) == device {
 			m.p.dict(func() {
 				m.p.textItem("action", "oom")
 				m.p.item("size", e.Args[1])

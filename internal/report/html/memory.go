@@ -88,28 +88,23 @@ func memoryTable(in Input) table {
 
 // gpuMemoryTable says what explains the memory of each process on each GPU.
 func gpuMemoryTable(in Input) table {
-	t := table{Key: "gpu-memory", Title: "Memory by GPU", Columns: []column{
-		{"GPU", "text"},
-		{"Process", "text"},
-		{"By NVML", "bytes"},
-		{"Frameworks", "bytes"},
-		{"Driver's calls", "bytes"},
-		{"Arrays", "bytes"},
-		{"Not explained", "bytes"},
-		{"Of others", "bytes"},
-	}, Note: "Driver's calls: since the attach, without frameworks' segments. Of others: mapped from elsewhere."}
+	t := table{
+		Key: "gpu-memory", Title: "Memory by GPU", Note: memory.GPUNote,
+		Columns: []column{{"GPU", "text"}, {"Process", "text"}},
+	}
+	for _, name := range memory.GPUColumns() {
+		t.Columns = append(t.Columns, column{name, "bytes"})
+	}
 	if in.Memory == nil {
 		return t
 	}
 	for i := range in.Memory.GPUs {
 		g := &in.Memory.GPUs[i]
-		name := "not known"
-		if g.Index >= 0 {
-			name = fmt.Sprint(g.Index)
+		row := []any{g.Name(), fmt.Sprint(g.PID)}
+		for _, n := range g.Sizes() {
+			row = append(row, n)
 		}
-		t.Rows = append(t.Rows, []any{
-			name, fmt.Sprint(g.PID), g.Process, g.Segments, g.Calls, g.Arrays, g.Unexplained, g.Mapped,
-		})
+		t.Rows = append(t.Rows, row)
 	}
 	return t
 }

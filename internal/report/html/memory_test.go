@@ -39,7 +39,7 @@ func TestMemoryTrack(t *testing.T) {
 	m.Frames = append(m.Frames, recording.Frame{Kind: recording.NativeFrame, Name: "c10::cuda::CUDACachingAllocator::malloc"})
 	m.Stacks = append(m.Stacks, recording.Node{Parent: -1, Frame: uint32(len(m.Frames) - 1)})
 	add(event.Allocation, 100, 3_999_999_900, event.Open, stack+1, 1<<40, 400*mib, 4096)
-	rec.Events[len(rec.Events)-1].Func = event.DriverMemory | 255<<8
+	rec.Events[len(rec.Events)-1].Func = event.DriverMemory
 	page := pageOf(t, rec)
 	doc, _ := data(t, page)
 	items := map[string]int{}
