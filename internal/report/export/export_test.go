@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/pprof/profile"
 
+	"github.com/inferscope/inferscope/internal/analysis"
+	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/diagnose"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -152,6 +156,45 @@ func TestKinetoWindows(t *testing.T) {
 	}
 	if back.Meta.GPU.Mode != "windows" {
 		t.Errorf("mode %q", back.Meta.GPU.Mode)
+	}
+}
+
+// TestKinetoWindowsDiagnosis: a recording in windows that is imported again has the same verdict and launch-overhead,
+// although nothing shows calls and kernels between windows.
+func TestKinetoWindowsDiagnosis(t *testing.T) {
+	rec := exporttest.Decode(500)
+	gpu := rec.Meta.GPU
+	whole := gpu.Windows[0]
+	gpu.Mode, gpu.Windows = "windows", nil
+	for at := uint64(10_000_000); at < 1_000_000_000; at += 200_000_000 {
+		w := whole
+		w.From, w.To = whole.From+at, whole.From+at+50_000_000
+		gpu.Windows = append(gpu.Windows, w)
+	}
+	rec.Events = slices.DeleteFunc(rec.Events, func(e event.Event) bool {
+		recorded := func(w recording.GPUWindow) bool { return w.From <= e.TS && e.TS < w.To }
+		byAgent := e.Kind == event.Kernel || e.Kind == event.Copy || e.Flags&event.Correlated != 0
+		return byAgent && !slices.ContainsFunc(gpu.Windows, recorded)
+	})
+	back, err := importer.ReadKineto(bytes.NewReader(write(t, rec, "kineto")), importer.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := analysis.Run(rec).Diagnosis, analysis.Run(back).Diagnosis
+	launching := func(d *diagnose.Diagnosis) float64 {
+		for i := range d.Findings {
+			if f := &d.Findings[i]; f.Cause == cause.LaunchOverhead.String() {
+				return f.Share
+			}
+		}
+		return 0
+	}
+	const rounding = 0.02 // of shares, where an iteration begins or ends in a window
+	if want.Verdict != diagnose.CPUBound || got.Verdict != want.Verdict ||
+		math.Abs(launching(got)-launching(want)) > rounding ||
+		math.Abs(got.Breakdown.Share-want.Breakdown.Share) > rounding {
+		t.Errorf("%s, launching %.3f in %.3f of the time; imported again %s, %.3f in %.3f",
+			want.Verdict, launching(want), want.Breakdown.Share, got.Verdict, launching(got), got.Breakdown.Share)
 	}
 }
 
