@@ -158,7 +158,7 @@ func (s *Source) loseGates(q *session) {
 // before that. The caller holds the lock.
 func (s *Source) withoutGates(q *session) string {
 	const stays = "the last window was ended as kept: CUPTI stays in the process, idle, until the process exits or a " +
-		"window of a restarted daemon takes it out"
+		"window of a restarted daemon of the same version takes it out"
 	if !s.lost {
 		return ""
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	hintForeign  = "run outside of any container; if that does not help a security module protects the process"
+	hintForeign  = "run outside of any container; if that does not help, a security module may protect the process"
 	hintPID      = "give the pid of the process that runs CUDA, as the host sees it; `inferscope ps` lists them"
 	hintPtrace   = "run as root, or with CAP_SYS_PTRACE"
 	hintHidepid  = "run as root, or mount /proc without hidepid"
