@@ -1,6 +1,7 @@
 package overhead
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -113,6 +114,8 @@ func (g *Governor) State(pid uint32, from, to uint64) *recording.Overhead {
 	if w.verdict.measured {
 		o.Progress, o.Pairs = g.progressOf(&w.yard), w.verdict.pairs
 	}
+	times := w.idleness()
+	var metered recording.Cost // of what counts by itself: no share of a quarter of a CPU
 	for j, s := range g.sources {
 		row := recording.OverheadSource{
 			Name: s.Name(), Level: s.levels[s.level].Name, Index: s.level, Loses: s.levels[s.level].Loses,
@@ -122,10 +125,29 @@ func (g *Governor) State(pid uint32, from, to uint64) *recording.Overhead {
 		}
 		if j < len(w.verdict.costs) {
 			row.Cost = w.verdict.costs[j]
+			if s.metered != nil && s.metered.Cost(pid).Basis != "" {
+				metered.Share += row.Cost.Share
+				metered.Low += row.Cost.Low
+				metered.High += row.Cost.High
+			} else {
+				row.Cost = ofOwn(row.Cost, times, recording.Cost{})
+			}
 		}
 		o.Sources = append(o.Sources, row)
 	}
+	if times > 1 && o.State != "" {
+		o.State += fmt.Sprintf("; counts as %.1f%%, of a quarter of a CPU", 100*o.Total.Share)
+	}
+	o.Total = ofOwn(o.Total, times, metered)
 	return o
+}
+
+// ofOwn makes of a cost that counts against leastCPU a share of the target's own time, but for a part of it.
+func ofOwn(c recording.Cost, times float64, but recording.Cost) recording.Cost {
+	c.Share = (c.Share-but.Share)*times + but.Share
+	c.Low = (c.Low-but.Low)*times + but.Low
+	c.High = (c.High-but.High)*times + but.High
+	return c
 }
 
 func (g *Governor) progressOf(y *yardstick) string {

@@ -113,8 +113,8 @@ func (w *watched) read(now uint64, sources []*governed) counters {
 	return c
 }
 
-// leastCPU is the share of a CPU that a target is taken to use at least: what costs next to nothing may be much of the
-// CPU time of one that is nearly idle. Below idleCPU it does nothing.
+// leastCPU is the share of a CPU that a target is taken to use at least where its budget is at stake: what costs next
+// to nothing may be much of the CPU time of one that is nearly idle. Below idleCPU it does nothing.
 const leastCPU, idleCPU = 0.25, 0.01
 
 // predict notes what sources took of the target's time since the last look, from what their programs counted.
@@ -161,6 +161,14 @@ func (w *watched) payers(s *governed, cpu, makers float64) float64 {
 
 // busy is for how much of a CPU's time a target that uses so much of it gets on: it runs, or waits in calls.
 func (w *watched) busy(cpu float64) float64 { return max(cpu, min(1, cpu+w.waits)) }
+
+// idleness is how many times the target's own time leastCPU is, where it is more.
+func (w *watched) idleness() float64 {
+	if w.load == 0 {
+		return 1
+	}
+	return max(1, leastCPU/max(w.busy(w.load), idleCPU))
+}
 
 // noteCalls notes for how long threads were in calls since the last look, and for how much of that the one that waited
 // longest had no CPU: what is more than it ran.
