@@ -62,9 +62,9 @@ enum agent_kind {
 /* What an AGENT_WINDOW says of its window, beside how it ended. */
 enum agent_window {
 	WINDOW_CALLS = 1, /* calls were seen by callbacks */
+	WINDOW_OWN = 2,   /* END_FINALIZED by the agent's own thread: no thread of the target was held up by its work */
 	WINDOW_STARVED = 4, /* it was not finalized because the thread that would do it waits for CPUs: others would have
 	                     * been held for too long */
-	WINDOW_OWN = 2,   /* END_FINALIZED by the agent's own thread: no thread of the target was held up by its work */
 };
 
 /* Flags of an AGENT_DEVICE. */

@@ -370,7 +370,7 @@ func (p *player) mode(m uint32) {
 	p.wake()
 }
 
-// until waits for something, and fails the test after 20 s.
+// until waits for something, and fails the test after a minute.
 func (p *player) until(what string, ok func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {

@@ -44,7 +44,7 @@ enum phase {
 /* How long a thread has waited for a CPU so far, and how often it got one. */
 struct waits {
 	uint32_t tid; /* 0: of none */
-	uint64_t ns, turns;
+	uint64_t ns, times;
 };
 
 struct window {
@@ -245,6 +245,7 @@ int outside_wait(uint32_t but, uint64_t ns); /* closes the gates, and waits so l
                                               * until all but this thread and the agent's are outside; 0: they are not,
                                               * and the gates are open */
 uint64_t outside_held_for(void); /* ns since a gate has held the first of them; 0: none is held */
+uint64_t number(const char **text); /* the decimal number there; skips it and blanks after it */
 long task_read(uint32_t tid, const char *file, char *to, size_t room); /* of /proc/self/task/TID; bytes, or -errno */
 void outside_held(void); /* a thread is held by a gate from now on */
 /* outside_at_exit, whether all threads but the one that exits are outside. None is held, so it is good for a flush

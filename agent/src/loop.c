@@ -382,6 +382,7 @@ static int end_itself(struct loop *l, uint32_t mode)
 /* Ends a window without a finalize, for which a thread may get no CPU. */
 static void end_otherwise(struct loop *l, uint32_t mode)
 {
+	store(&the.window.starved, 1);
 	if (graphs_any() || !graphs_allow(0)) {
 		drop(l, mode);
 	} else if (load(&the.window.phase) == PHASE_OPEN || !window_unwant()) {
@@ -461,11 +462,12 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		ended(l, END_KEPT);
 		return;
 	}
-	if (mode != MODE_QUIT && window_starved()) { /* until the retry: other threads wait for CPUs, too */
+	if (mode == MODE_QUIT || !window_starved())
+		window_want();
+	else if (overdue(l, mode))
+		end_otherwise(l, mode);
+	else /* until the retry: other threads wait for CPUs, too */
 		futex_wait(&the.ring->wake, seen, POLL / 4);
-		return;
-	}
-	window_want();
 }
 
 static void close(struct loop *l, uint32_t mode)

@@ -373,12 +373,14 @@ struct entry { /* struct linux_dirent64 */
 	char name[];
 };
 
-static uint32_t number(const char *text)
+uint64_t number(const char **text)
 {
-	uint32_t n = 0;
+	uint64_t n = 0;
 
-	for (; *text >= '0' && *text <= '9'; text++)
-		n = n * 10 + (uint32_t)(*text - '0');
+	for (; **text >= '0' && **text <= '9'; ++*text)
+		n = n * 10 + (uint64_t)(**text - '0');
+	while (**text == ' ')
+		++*text;
 	return n;
 }
 
@@ -391,7 +393,8 @@ static int all_outside(uint32_t but)
 	while (!inside && (n = sys(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
 		for (long at = 0; at < n && !inside;) {
 			const struct entry *e = (const struct entry *)(entries + at);
-			uint32_t tid = number(e->name);
+			const char *name = e->name;
+			uint32_t tid = (uint32_t)number(&name);
 
 			inside = tid && !is_outside(tid, but);
 			at += e->length;

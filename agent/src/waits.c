@@ -16,45 +16,34 @@ static struct {
 	struct waits before, drained; /* of the thread in it, at these times */
 } section;
 
-static uint64_t number(const char **text)
-{
-	uint64_t n = 0;
-
-	for (; **text >= '0' && **text <= '9'; ++*text)
-		n = n * 10 + (uint64_t)(**text - '0');
-	while (**text == ' ')
-		++*text;
-	return n;
-}
-
 void waits_begin(struct waits *w, uint32_t tid)
 {
 	char line[96];
 	const char *c = line;
 
 	w->tid = tid;
-	w->ns = w->turns = 0;
+	w->ns = w->times = 0;
 	if (!tid || task_read(tid, "/schedstat", line, sizeof(line)) <= 0)
 		return;
 	number(&c); /* for how long it ran */
 	w->ns = number(&c);
-	w->turns = number(&c);
+	w->times = number(&c);
 }
 
 /* Returns how long that thread waited for a CPU on average, ns: since w, if that is of it, else so far. */
 static uint64_t mean(const struct waits *w, uint32_t tid)
 {
 	struct waits is;
-	uint64_t ns, turns;
+	uint64_t ns, times;
 
 	waits_begin(&is, tid);
 	ns = is.ns;
-	turns = is.turns;
-	if (w->tid == tid && ns >= w->ns && turns >= w->turns) {
+	times = is.times;
+	if (w->tid == tid && ns >= w->ns && times >= w->times) {
 		ns -= w->ns;
-		turns -= w->turns;
+		times -= w->times;
 	}
-	return ns / (turns ? turns : 1);
+	return ns / (times ? times : 1);
 }
 
 int waits_allow(const struct waits *w, uint32_t tid, uint64_t held)

@@ -258,9 +258,7 @@ int window_starved(void)
 	struct window *w = &the.window;
 	uint32_t tid = graphs_launcher();
 
-	if (!load(&w->starved) && tid && !graphs_allow(0) && !waits_allow(&w->waits, tid, 0))
-		store(&w->starved, 1);
-	return load(&w->starved) != 0;
+	return load(&w->starved) || (tid && !graphs_allow(0) && !waits_allow(&w->waits, tid, 0));
 }
 
 int window_unwant(void)
@@ -278,9 +276,12 @@ static int graphs_out(uint32_t tid)
 	return graphs_allow(tid);
 }
 
-/* Like outside_wait, and all threads stay held until outside_end. STARVED: the calling thread may lose its CPU for so
- * long that they do not even begin to be held. */
-static enum { INSIDE = 0, OUT = 1, STARVED = 2 } all_out(uint32_t but, uint64_t ns)
+/* Whether all other threads are outside. STARVED: the calling thread may lose its CPU for so long that they do not even
+ * begin to be held. */
+enum outcome { INSIDE = 0, OUT = 1, STARVED = 2 };
+
+/* Like outside_wait, and where they are OUT they stay held until outside_end. */
+static enum outcome all_out(uint32_t but, uint64_t ns)
 {
 	const struct waits *waits = but ? &the.window.waits : &the.waits;
 	uint32_t tid = but ? but : the.tid;
@@ -290,10 +291,11 @@ static enum { INSIDE = 0, OUT = 1, STARVED = 2 } all_out(uint32_t but, uint64_t 
 		return STARVED;
 	if (!outside_wait(but, ns))
 		return INSIDE;
-	section_out();
 	may = waits_allow(waits, tid, outside_held_for());
-	if (may && gate_keep())
+	if (may && gate_keep()) {
+		section_out();
 		return OUT;
+	}
 	outside_end();
 	return may ? INSIDE : STARVED;
 }
@@ -301,8 +303,8 @@ static enum { INSIDE = 0, OUT = 1, STARVED = 2 } all_out(uint32_t but, uint64_t 
 /* In a call of the agent's own the others are outside already. */
 static int others_out(uint32_t tid)
 {
+	enum outcome is;
 	uint32_t n;
-	int is;
 
 	if (the.window.own == 1)
 		return 1;
@@ -354,7 +356,7 @@ static void own_call(void)
 int window_end(int last)
 {
 	uint64_t t = now();
-	int is = all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT);
+	enum outcome is = all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT);
 
 	the.window.starved = is == STARVED;
 	if (is != OUT)

@@ -41,7 +41,7 @@ type AgentStatus struct {
 type Sections struct {
 	Drain   Times `json:"drain"`    // until all other threads were outside of the driver, or the agent gave up
 	CPUWait Times `json:"cpu_wait"` // of the thread that flushes or removes CUPTI, for a CPU
-	Work    Times `json:"work"`     // the rest
+	Work    Times `json:"work"`     // the rest, of sections in which all other threads got outside
 }
 
 // Times counts sections by the time that a part of them took.

@@ -209,7 +209,7 @@ func (d *decoder) held(e *event.Event) bool {
 		return false
 	}
 	early, late = min(early, drain), min(late, e.Dur-drain) // counted by the kernel's clock, and read a moment later
-	d.facts.section(drain-early, early+late, e.Dur-drain-late)
+	d.facts.section(drain-early, early+late, e.Dur-drain-late, drain < e.Dur)
 	return true
 }
 

@@ -128,13 +128,16 @@ func (f *facts) losing(n uint64) {
 	f.openLost = n
 }
 
-// section notes where the time of a critical section went, ns (recording.Sections).
-func (f *facts) section(drain, wait, work uint64) {
+// section notes where the time of a critical section went, ns (recording.Sections); removed says that all other threads
+// were outside, and CUPTI was flushed or removed.
+func (f *facts) section(drain, wait, work uint64, removed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sections.Drain.Add(drain)
 	f.sections.CPUWait.Add(wait)
-	f.sections.Work.Add(work)
+	if removed {
+		f.sections.Work.Add(work)
+	}
 }
 
 // held returns where the time of critical sections went; nil where there was none.

@@ -164,6 +164,9 @@ func (v *agentView) waited(now uint64) time.Duration {
 // outside reports whether CUPTI has not let the agent in, or out, for long.
 func (v *agentView) outside(now uint64) bool { return v.waited(now) > long }
 
+// starving says why CUPTI was not removed.
+const starving = "the thread that would remove it waits for CPUs so often that others would be held for more than 10 ms"
+
 // hindrance says what keeps an agent that runs from recording, or others from what it holds;
 // "" where nothing does. The caller holds the lock.
 func (q *session) hindrance(now uint64) string {
@@ -192,10 +195,13 @@ func (q *session) hindrance(now uint64) string {
 			q.inside,
 			since(now, q.insideFrom)/time.Second,
 		)
+	case q.facts.starves() && q.facts.stays():
+		return "stays subscribed to CUPTI after the last window: " + starving + "; other profilers in this process " +
+			"are refused (CUPTI error 39), and records of that window may be missing, until a later window gets CPU " +
+			"time, or the daemon stops; give the process more CPU time"
 	case q.facts.starves():
-		return "the last window left CUPTI in the process: the thread that takes it out waits for CPUs so often that " +
-			"others would be held for more than 10 ms; a later window takes it out when there is CPU time, or the " +
-			"end of the daemon does; give the process more CPU time"
+		return "the last window ended without cuptiFinalize: " + starving + "; CUDA graphs that ran in it stay " +
+			"slower until a later window gets CPU time, or the daemon stops; give the process more CPU time"
 	case q.facts.stays():
 		return "stays subscribed to CUPTI between windows, because it took too long to get in or out to do it for " +
 			"each, or a thread could not be proven to be outside of it: other profilers in this process are refused " +
