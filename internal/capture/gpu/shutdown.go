@@ -64,9 +64,12 @@ func (s *Source) startShutdown(q *session) {
 	s.keepAlive(q, now)
 }
 
-// quit tells q's agent to leave, and notes how threads were held in windows before that. The caller holds the lock.
+// quit tells q's agent to leave, and the first time notes how threads were held in windows before that. The caller
+// holds the lock.
 func (s *Source) quit(q *session) {
-	q.held = q.heldSoFar()
+	if q.ring.load32(ringMode) != modeQuit {
+		q.held = q.heldSoFar()
+	}
 	q.ring.command(modeQuit, s.opts.times())
 }
 
