@@ -229,8 +229,8 @@ void gate_wait(int on);   /* the agent's thread waits for the driver's lock from
 
 /* waits.c: how long threads wait for a CPU, and critical sections for which gates hold threads. */
 void waits_begin(struct waits *, uint32_t tid);
-/* waits_allow reports whether that thread may begin a flush or a finalize, others having been held for so long: it is
- * expected to end before one is held for 10 ms. Always, where nothing may stay or no gate holds anyone. */
+/* waits_allow reports whether that thread may begin a finalize, others having been held for so long: it is expected
+ * to end before one is held for 40 ms. Always, where nothing may stay or no gate holds anyone. */
 int waits_allow(const struct waits *, uint32_t tid, uint64_t held);
 void section_close(void); /* the gates close now; the calling thread is the one that works then */
 void section_out(void);   /* all others are outside */

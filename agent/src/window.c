@@ -276,28 +276,41 @@ static int graphs_out(uint32_t tid)
 	return graphs_allow(tid);
 }
 
-/* Whether all other threads are outside. STARVED: the calling thread may lose its CPU for so long that they do not even
- * begin to be held. */
+/* Like outside_wait, and all threads stay held until outside_end. */
+static int all_out(uint32_t but, uint64_t ns)
+{
+	if (!outside_wait(but, ns))
+		return 0;
+	if (gate_keep()) {
+		section_out();
+		return 1;
+	}
+	outside_end();
+	return 0;
+}
+
+/* STARVED: the calling thread may lose its CPU in a finalize for so long that nobody begins to be held. */
 enum outcome { INSIDE = 0, OUT = 1, STARVED = 2 };
 
-/* Like outside_wait, and where they are OUT they stay held until outside_end. */
-static enum outcome all_out(uint32_t but, uint64_t ns)
+/* The same for a finalize. A flush does not ask: it is short, and without one the window's records are lost. */
+static enum outcome finalize_out(uint32_t but, uint64_t ns)
 {
 	const struct waits *waits = but ? &the.window.waits : &the.waits;
 	uint32_t tid = but ? but : the.tid;
-	int may;
+	enum outcome is = STARVED;
 
 	if (!waits_allow(waits, tid, 0))
 		return STARVED;
 	if (!outside_wait(but, ns))
 		return INSIDE;
-	may = waits_allow(waits, tid, outside_held_for());
-	if (may && gate_keep()) {
+	if (waits_allow(waits, tid, outside_held_for()))
+		is = INSIDE;
+	if (is == INSIDE && gate_keep()) {
 		section_out();
 		return OUT;
 	}
 	outside_end();
-	return may ? INSIDE : STARVED;
+	return is;
 }
 
 /* In a call of the agent's own the others are outside already. */
@@ -309,7 +322,7 @@ static int others_out(uint32_t tid)
 	if (the.window.own == 1)
 		return 1;
 	n = the.window.tries++ / TRIES_PER_DOUBLING;
-	is = all_out(tid, TARGET_END_TIMEOUT << (n < 2 ? n : 2));
+	is = finalize_out(tid, TARGET_END_TIMEOUT << (n < 2 ? n : 2));
 	if (is == STARVED)
 		store(&the.window.starved, 1);
 	the.window.tried = now();
@@ -356,7 +369,7 @@ static void own_call(void)
 int window_end(int last)
 {
 	uint64_t t = now();
-	enum outcome is = all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT);
+	enum outcome is = finalize_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT);
 
 	the.window.starved = is == STARVED;
 	if (is != OUT)
@@ -390,7 +403,7 @@ int window_end(int last)
 static int hand_over(uint64_t patience)
 {
 	uint32_t exits = exiting();
-	int out = exits ? outside_at_exit(patience) : all_out(0, patience) == OUT;
+	int out = exits ? outside_at_exit(patience) : all_out(0, patience);
 	uint64_t t;
 
 	the.window.off = now();
@@ -435,7 +448,7 @@ int window_drop(int last)
 
 int window_release(int last)
 {
-	if (all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT) != OUT)
+	if (!all_out(0, last ? SHUTDOWN_TIMEOUT : END_TIMEOUT))
 		return 0;
 	give_up();
 	return 1;
@@ -458,7 +471,7 @@ int window_flush(void)
 	struct window *w = &the.window;
 	uint64_t t, ns;
 
-	if (all_out(0, FLUSH_TIMEOUT) != OUT)
+	if (!all_out(0, FLUSH_TIMEOUT))
 		return 0;
 	t = now();
 	the.cupti.flush(0);

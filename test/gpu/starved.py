@@ -31,9 +31,9 @@ SAYS = 60.0  # s between two words of how far it is
 PARTS = {  # of the time for which threads were held, as the daemon's log names them
     "held_in_windows": ("held_in_windows", "threads held before the daemon's end"),
     "held": ("held_1_2_5_10_more_ms", "threads held in all"),
-    "drain": ("drain", "of that, until all threads were outside"),
-    "cpu_wait": ("cpu_wait", "wait for a CPU"),
-    "work": ("work", "work"),
+    "drain": ("drain", "removals and flushes, until all threads were outside"),
+    "cpu_wait": ("cpu_wait", "removals and flushes, waits for a CPU"),
+    "work": ("work", "removals and flushes, the rest"),
 }
 ENDS = ["windows", "kept", "disabled", "starved"]
 HOLDS = ["1 ms", "2 ms", "5 ms", "10 ms", "longer"]  # how long threads were held at most

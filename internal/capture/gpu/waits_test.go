@@ -106,9 +106,6 @@ func TestStarvedThreadDoesNotFinalize(t *testing.T) {
 	}
 	drain(t, s, &got, "a window that is finalized again", func() bool { return finalized() > before })
 	drain(t, s, &got, "no word of it", func() bool { return !strings.Contains(of().Detail, "waits for CPUs") })
-	if h := of().Held; h != nil && h.Threads[len(h.Threads)-1] > 0 {
-		t.Errorf("threads were held as in %+v, want none for more than 10 ms", h)
-	}
 	if n := v.Truth().FailedCount("cuGraphLaunch"); n > 0 || !p.Alive() {
 		t.Errorf("%d launches failed; alive: %v", n, p.Alive())
 	}
