@@ -53,7 +53,7 @@ func TestDetachOfThreadsThatAreAlwaysInside(t *testing.T) {
 		t.Errorf("want an agent that goes; the log says\n%s", log)
 	}
 	waitFor(t, "the end of its thread", func() bool { return agentThreads(v.PID) == 0 })
-	waitFor(t, "the probes to come off", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
+	waitFor(t, "the probes to come off", func() bool { return cudasim.ChangedText(t, v.PID, "libcuda.so") == 0 })
 	for _, w := range closedWindows(d.fetch(v.PID), v.PID) {
 		if w.End != "finalized" {
 			t.Errorf("the window ended %q", w.End)

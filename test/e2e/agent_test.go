@@ -359,7 +359,7 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 			compared := 0
 			// a loaded machine makes few kernels in a window
 			for windows := 5; compared < 100 && windows <= 20; windows += 5 {
-				compared = equalWindows(t, d.waitWindows(v.PID, windows), v, crowd)
+				compared = equalWindows(t, d.waitWindows(v.PID, windows), v, crowd, d.starved(v.PID))
 			}
 			if compared < 100 && !crowd {
 				t.Errorf("only %d kernels were compared", compared)
@@ -375,9 +375,23 @@ func TestAgentSeesEveryKernelOfItsWindows(t *testing.T) {
 	}
 }
 
+// starved returns how many windows of a process were not finalized because its thread waits for CPUs, as threads do
+// beside other tests.
+func (d *daemon) starved(pid int) (n uint64) {
+	d.t.Helper()
+	for _, a := range d.status().Agents {
+		if int(a.PID) == pid {
+			n += a.Starved
+		}
+	}
+	return n
+}
+
 // equalWindows fails the test unless the windows of rec that have ended hold the kernels that ran in them. It returns
 // how many those are. In a crowd a window may say that it lacks records, and then lack them.
-func equalWindows(t *testing.T, rec *recording.Recording, v *cudasim.Victim, crowd bool) (compared int) {
+func equalWindows(
+	t *testing.T, rec *recording.Recording, v *cudasim.Victim, crowd bool, starved uint64,
+) (compared int) {
 	t.Helper()
 	seen, truth := kernelsIn(rec, v.PID, ""), v.Truth()
 	all := kernelsOf(truth, "", 0, now())
@@ -385,7 +399,8 @@ func equalWindows(t *testing.T, rec *recording.Recording, v *cudasim.Victim, cro
 		whole(t, rec)
 	}
 	for _, w := range closedWindows(rec, v.PID) {
-		if w.End != "finalized" && w.End != "kept" { // kept where a crowd is not outside together
+		// kept where a crowd is not outside together
+		if w.End != "finalized" && w.End != "kept" && (w.End != "disabled" || starved == 0) {
 			t.Errorf("a window ended %q: %+v", w.End, w)
 		}
 		want := kernelsOf(truth, "", w.From, w.To)
@@ -455,7 +470,7 @@ func left(t *testing.T, v *cudasim.Victim, threads int) {
 	if n := agentFiles(v.PID); n != 0 {
 		t.Errorf("%d files of the agent are still open in the target", n)
 	}
-	if n := changedText(t, v.PID, "libcuda.so"); n != 0 {
+	if n := cudasim.ChangedText(t, v.PID, "libcuda.so"); n != 0 {
 		t.Errorf("%d bytes of libcuda's text still differ from its file", n)
 	}
 	v.Go()

@@ -182,7 +182,7 @@ func TestDetach(t *testing.T) {
 	d.waitWindows(v.PID, 1)
 	d.detach(v.PID)
 	waitFor(t, "the agent to leave", func() bool { return agentThreads(v.PID) == 0 && agentFiles(v.PID) == 0 })
-	waitFor(t, "the probes to come off", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
+	waitFor(t, "the probes to come off", func() bool { return cudasim.ChangedText(t, v.PID, "libcuda.so") == 0 })
 	before := v.Truth().Count("cuGraphLaunch")
 	waitFor(t, "the target to go on", func() bool { return v.Truth().Count("cuGraphLaunch") > before+10 })
 	c, err := api.Dial(d.socket)
@@ -191,7 +191,7 @@ func TestDetach(t *testing.T) {
 	if targets, err := c.Targets(t.Context()); err != nil || len(targets) != 1 || targets[0].State != api.Released {
 		t.Errorf("targets are %+v, %v; want one that is released", targets, err)
 	}
-	if agentThreads(v.PID) != 0 || changedText(t, v.PID, "libcuda.so") != 0 {
+	if agentThreads(v.PID) != 0 || cudasim.ChangedText(t, v.PID, "libcuda.so") != 0 {
 		t.Error("something of ours came back")
 	}
 	must.NoError(t, c.Watch(t.Context(), uint32(v.PID)))

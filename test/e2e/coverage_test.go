@@ -175,7 +175,8 @@ func TestTargetGoesOnAfterKill9(t *testing.T) {
 	must.NoError(t, d.cmd.Process.Kill())
 	d.exitCode()
 	v.WaitLine("done")
-	waitFor(t, "libcuda's text to be that of its file", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
+	waitFor(t, "libcuda's text to be that of its file",
+		func() bool { return cudasim.ChangedText(t, v.PID, "libcuda.so") == 0 })
 	v.Go()
 	v.Finish()
 }
@@ -184,11 +185,11 @@ func TestNothingStaysAttached(t *testing.T) {
 	t.Parallel()
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "wait", "launch 10", "print done", "wait")
 	d := startDaemon(t, v.PID, probesOnly...)
-	if changedText(t, v.PID, "libcuda.so") == 0 {
+	if cudasim.ChangedText(t, v.PID, "libcuda.so") == 0 {
 		t.Error("no byte of libcuda's text differs while it is probed: this test would see nothing")
 	}
 	d.stop()
-	if changed := changedText(t, v.PID, "libcuda.so"); changed != 0 {
+	if changed := cudasim.ChangedText(t, v.PID, "libcuda.so"); changed != 0 {
 		t.Errorf("%d bytes of libcuda's text still differ from its file", changed)
 	}
 	v.Go()

@@ -236,7 +236,7 @@ func TestDaemonIsHungUp(t *testing.T) {
 	if code := d.exitCode(); code != 0 {
 		t.Errorf("it ended with %d, want 0", code)
 	}
-	if n := changedText(t, v.PID, "libcuda.so"); n != 0 {
+	if n := cudasim.ChangedText(t, v.PID, "libcuda.so"); n != 0 {
 		t.Errorf("%d bytes of the text are changed", n)
 	}
 	command := []string{"nohup", program(t, "inferscoped"), "--pid", fmt.Sprint(v.PID)}

@@ -52,7 +52,8 @@ func TestLinkHolderKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.waitLog("no CUDA call is seen any more")
-	waitFor(t, "libcuda's text to be that of its file", func() bool { return changedText(t, v.PID, "libcuda.so") == 0 })
+	waitFor(t, "libcuda's text to be that of its file",
+		func() bool { return cudasim.ChangedText(t, v.PID, "libcuda.so") == 0 })
 	rec := d.recording(v.PID)
 	if !slices.ContainsFunc(rec.Meta.Losses, func(l loss.Loss) bool {
 		return l.Reason == loss.ProbeFailed && l.Count > 0 &&

@@ -74,7 +74,7 @@ func TestWithoutADaemon(t *testing.T) {
 	clean := func() {
 		t.Helper()
 		waitFor(t, "everything to come off",
-			func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 })
+			func() bool { return agentThreads(v.PID) == 0 && cudasim.ChangedText(t, v.PID, "libcuda.so") == 0 })
 	}
 	var report struct {
 		Summary struct{ Operations uint64 }
@@ -104,7 +104,7 @@ func TestInterruptedWithoutADaemon(t *testing.T) {
 	v := cudasim.Start(t, cudasim.Options{Level: "counts"}, graphLoop...)
 	cmd, _, said := a.command("report", strconv.Itoa(v.PID), "--for", "100s")
 	must.NoError(t, cmd.Start())
-	waitFor(t, "probes", func() bool { return changedText(t, v.PID, "libcuda.so") > 0 })
+	waitFor(t, "probes", func() bool { return cudasim.ChangedText(t, v.PID, "libcuda.so") > 0 })
 	must.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	err := cmd.Wait()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 ||
@@ -113,7 +113,7 @@ func TestInterruptedWithoutADaemon(t *testing.T) {
 	}
 	a.left()
 	waitFor(t, "everything to come off",
-		func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 })
+		func() bool { return agentThreads(v.PID) == 0 && cudasim.ChangedText(t, v.PID, "libcuda.so") == 0 })
 	unharmed(t, v)
 }
 
@@ -128,6 +128,6 @@ func TestUnwatchedProcess(t *testing.T) {
 		t.Fatalf("it ended with %d: %s", code, said)
 	}
 	waitFor(t, "everything to come off",
-		func() bool { return agentThreads(v.PID) == 0 && changedText(t, v.PID, "libcuda.so") == 0 })
+		func() bool { return agentThreads(v.PID) == 0 && cudasim.ChangedText(t, v.PID, "libcuda.so") == 0 })
 	unharmed(t, v)
 }

@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ func TestFlushOfASlowAgent(t *testing.T) {
 	tid := int(s.sessions[p.ID()].agentThread())
 	s.mu.Unlock()
 	stopped, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
 	go func() { ended <- stopAt(tid, func() bool { return true }, stopped, goOn) }()
 	<-stopped
 	asked, flushed := time.Now(), make(chan struct{})
@@ -43,7 +46,7 @@ func TestFlushOfASlowAgent(t *testing.T) {
 	if r.answered(number) {
 		t.Error("an agent that is stopped has answered")
 	}
-	close(goOn)
+	release()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}

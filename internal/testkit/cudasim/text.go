@@ -1,4 +1,4 @@
-package e2e
+package cudasim
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
-// changedText counts the bytes in which a process's mapped text of a library
-// differs from the file: a uprobe is a breakpoint, or a jump, written there.
-func changedText(t *testing.T, pid int, base string) int {
+// ChangedText counts the bytes in which the text that a process has mapped of a library differs from the file: a uprobe
+// is a breakpoint, or a jump, written there.
+func ChangedText(t testing.TB, pid int, base string) int {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	must.NoError(t, err)
@@ -36,7 +36,7 @@ func changedText(t *testing.T, pid int, base string) int {
 	return changed
 }
 
-func differences(t *testing.T, memory io.ReaderAt, path string, start, offset uint64, size int) int {
+func differences(t testing.TB, memory io.ReaderAt, path string, start, offset uint64, size int) int {
 	t.Helper()
 	file, err := os.Open(path)
 	must.NoError(t, err)
