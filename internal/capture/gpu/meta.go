@@ -165,7 +165,7 @@ func (v *agentView) waited(now uint64) time.Duration {
 func (v *agentView) outside(now uint64) bool { return v.waited(now) > long }
 
 // starving says why CUPTI was not removed.
-const starving = "the thread that would remove it waits for CPUs so often that others would be held for more than 10 ms"
+const starving = "the thread that would remove it waits for CPUs so often that others would be held for more than 40 ms"
 
 // hindrance says what keeps an agent that runs from recording, or others from what it holds;
 // "" where nothing does. The caller holds the lock.
