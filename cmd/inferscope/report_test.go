@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/report"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
@@ -271,6 +272,7 @@ func TestClockMargin(t *testing.T) {
 
 // TestHangup: a terminal that is closed ends a command as Ctrl-C does, and does not where nohup says so.
 func TestHangup(t *testing.T) {
+	child.NoticesHangup(t)
 	for _, nohup := range []bool{false, true} {
 		d := newFakeDaemon()
 		d.began, d.stuck = make(chan struct{}), true

@@ -346,7 +346,7 @@ func refuses(s shell) {
 		} {
 			name, _, _ := strings.Cut(reader, " ")
 			if file.by != "" && !slices.Contains(strings.Fields(file.by), name) ||
-				file.name == "bad.isc" && reader == "info FILE" {
+				file.name == "bad.isc" && reader == "info FILE" || file.name == "text" && name == "pack" {
 				continue
 			}
 			s.refuse(strings.ReplaceAll(reader, "FILE", file.name), file.code, file.says)
@@ -366,6 +366,7 @@ func refuses(s shell) {
 		"analyze":                                  "takes one file",
 		"analyze t.isc --format pdf":               "pdf",
 		"unpack t.isc.zip -o u.isc":                "is there",
+		"pack text -o x.zip":                       "name a folder",
 		"import again.pt.trace.json nonsense.json": "see inferscope import --help",
 	} {
 		s.refuse(typed, clierror.Usage, says)

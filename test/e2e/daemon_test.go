@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
@@ -119,15 +121,15 @@ func launchDaemon(t testing.TB, flags ...string) *daemon {
 // launchDaemonAs is launchDaemon with other rights than the test's.
 func launchDaemonAs(t testing.TB, rights *syscall.SysProcAttr, flags ...string) *daemon {
 	t.Helper()
-	return launchCommand(t, rights, append([]string{program(t, "inferscoped")}, flags...)...)
+	return launchBy(t, rights, []string{program(t, "inferscoped")}, flags...)
 }
 
-// launchCommand is launchDaemonAs by a command that executes inferscoped.
-func launchCommand(t testing.TB, rights *syscall.SysProcAttr, command ...string) *daemon {
+// launchBy is launchDaemonAs by a command that executes inferscoped.
+func launchBy(t testing.TB, rights *syscall.SysProcAttr, command []string, flags ...string) *daemon {
 	t.Helper()
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	d := &daemon{t: t, socket: filepath.Join(t.TempDir(), "s"), log: &output{}, done: make(chan error, 1)}
-	d.cmd = exec.Command(command[0], append(command[1:], "--socket", d.socket)...)
+	d.cmd = exec.Command(command[0], slices.Concat(command[1:], []string{"--socket", d.socket}, flags)...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	if d.cmd.SysProcAttr = rights; rights != nil {
 		must.NoError(t, os.Chown(filepath.Dir(d.socket), int(rights.Credential.Uid), int(rights.Credential.Gid)))
@@ -230,6 +232,7 @@ func (d *daemon) inferscope(args ...string) (stdout, stderr string, code int) {
 // A terminal that closes stops the daemon in order; under nohup it goes on.
 func TestDaemonIsHungUp(t *testing.T) {
 	t.Parallel()
+	child.NoticesHangup(t)
 	v := cudasim.Start(t, cudasim.Options{Lib: "driver"}, "until { launch 10; sync; sleep 1ms }")
 	d := startDaemon(t, v.PID, probesOnly...)
 	must.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
@@ -240,7 +243,7 @@ func TestDaemonIsHungUp(t *testing.T) {
 		t.Errorf("%d bytes of the text are changed", n)
 	}
 	command := []string{"nohup", program(t, "inferscoped"), "--pid", fmt.Sprint(v.PID)}
-	d = launchCommand(t, nil, append(command, probesOnly...)...)
+	d = launchBy(t, nil, command, probesOnly...)
 	d.waitLog("ready")
 	must.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
 	before := v.Truth().Count("cuLaunchKernel")

@@ -259,7 +259,7 @@ func TestUploadThroughKillsAndAFullDisk(t *testing.T) {
 	u.until("the full disk to be counted", func(k api.Kept) bool { return k.Failed > 0 && k.Error != "" })
 	if said, _, _ := u.daemon.inferscope("status"); !strings.Contains(
 		strings.Join(strings.Fields(said), " "),
-		"not written: writing a recording: there is no room on the disk",
+		"not written: writing a recording: no room for recordings",
 	) {
 		t.Errorf("status does not say why recordings have a hole:\n%s", said)
 	}

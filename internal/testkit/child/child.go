@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/testkit/must"
@@ -55,4 +57,11 @@ func (c *Child) Wait() error {
 func (c *Child) Kill() {
 	_ = c.cmd.Process.Kill()
 	_ = c.Wait()
+}
+
+// NoticesHangup lets programs that the test starts notice SIGHUP, also where the test itself runs under nohup.
+func NoticesHangup(tb testing.TB) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	tb.Cleanup(func() { signal.Stop(hangups) })
 }
