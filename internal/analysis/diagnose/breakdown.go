@@ -14,6 +14,7 @@ import (
 type measured struct {
 	Time   uint64 // ns
 	Window uint64
+	excess uint64 // ns: recorded, and no part of Time (see boundNoWork)
 	Did    [doings]uint64
 	Idle   [cause.Count]uint64
 	copied uint64 // ns: copies to and from somewhere else, whether a kernel hid them or not
@@ -56,6 +57,9 @@ func (m *measured) toHost() uint64 {
 // exposed returns the time of communication without a computing kernel at the same time.
 func (m *measured) exposed() uint64 { return m.Did[communicating] }
 
+// recorded returns the share of the time that was recorded.
+func (m *measured) recorded() float64 { return share(m.Time+m.excess, m.Window) }
+
 func (m *measured) busy() uint64 { return m.sum(fullKernel, setting) }
 
 // idle returns the time in which nothing ran.
@@ -82,6 +86,7 @@ func (a *analysis) measure(d *Diagnosis, did []deviceWork) {
 	}
 	a.steps(devices)
 	a.leaveOut(d, devices)
+	a.boundNoWork(devices)
 	for i := range devices {
 		devices[i].close()
 		a.total.computing = max(a.total.computing, share(devices[i].compute(), devices[i].Time))
@@ -170,6 +175,7 @@ func (m *measured) close() {
 func (m *measured) add(o *measured) {
 	m.Time += o.Time
 	m.Window += o.Window
+	m.excess += o.excess
 	m.copied += o.copied
 	m.talked += o.talked
 	m.heldBy.merge(&o.heldBy)
@@ -198,7 +204,7 @@ func (a *analysis) device(dev *timeline.Device, m *measured) Device {
 
 // breakdown converts a measure to parts.
 func (m *measured) breakdown(a *analysis) Breakdown {
-	b := Breakdown{Time: m.Time, Window: m.Window, Share: share(m.Time, m.Window), Parts: []Part{}, People: []Part{}}
+	b := Breakdown{Time: m.Time, Window: m.Window, Share: m.recorded(), Parts: []Part{}, People: []Part{}}
 	if a.subject == aboutGPUs || a.subject == aboutSilent {
 		for _, p := range []Part{
 			{Key: "compute", Name: "GPU compute", Time: m.compute()},

@@ -325,12 +325,12 @@ func (a *analysis) confidence(g *group, f *Finding) (c float64, because []string
 	if a.subject != aboutGPUs {
 		return rounded(c), because
 	}
-	if n := a.total.Time; n > 0 && share(n, a.total.Window) < 0.99 {
+	if n := a.total.recorded(); n > 0 && n < 0.99 {
 		because = append(
 			because,
 			fmt.Sprintf(
 				"it rests on %s of the time, in which all that the GPU did was recorded",
-				format.Percent(share(n, a.total.Window)),
+				format.Percent(n),
 			),
 		)
 	}

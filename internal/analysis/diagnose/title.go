@@ -228,12 +228,8 @@ func (a *analysis) headline(d *Diagnosis) string {
 	case d.Verdict == NotEnough:
 		return "There is not enough evidence to say what holds this program up."
 	case d.Verdict == Idle:
-		works := format.Percent(busy)
-		if a.askedMore() {
-			works = format.Percent(share(a.total.busy(), a.asked())) + " of the rest"
-		}
 		return fmt.Sprintf("Nobody asks for anything for %s of the time; the GPU works for %s.",
-			format.Percent(a.noWork()), works)
+			format.Percent(a.noWork()), format.Percent(busy))
 	case d.Verdict == Healthy:
 		return a.healthy(d, busy)
 	case (top == nil || top.Minor && d.Verdict == CPUOnly) && !a.seen():
@@ -268,10 +264,6 @@ func (a *analysis) noGPU() string {
 // healthy says what is left to gain of a GPU that works nearly all of the time, if anything is.
 func (a *analysis) healthy(d *Diagnosis, busy float64) string {
 	s := fmt.Sprintf("The GPU works for %s of the time", format.Percent(busy))
-	if a.askedMore() {
-		s = fmt.Sprintf("While anybody asks for something, the GPU works for %s of the time",
-			format.Percent(share(a.total.busy(), a.asked())))
-	}
 	if n := a.noWork(); n >= leastShare {
 		s += ", and nobody asks for anything for " + format.Percent(n)
 	}

@@ -147,11 +147,16 @@ func (a *analysis) outside(it *Iteration) float64 {
 	return share(time-inside, time)
 }
 
-// throughout keeps what windows say within what was recorded all the time: that nobody asked for anything, or that a
-// thread had no CPU, for most of one window is chance where it is not of the time as a whole.
+// throughout keeps what windows say within what was recorded all the time: that a thread had no CPU for most of one
+// window is chance where it is not of the time as a whole.
 func (a *analysis) throughout(f *Finding, id cause.ID) {
-	if a.subject != aboutGPUs || share(a.total.Time, a.total.Window) > leastContinuous {
+	if a.subject != aboutGPUs || a.total.recorded() > leastContinuous {
 		return
+	}
+	if id == cause.NoWork && a.total.excess > 0 {
+		f.Because = append(f.Because, fmt.Sprintf(
+			"the windows say %s; requests, which are recorded all the time, say %s",
+			format.Percent(share(a.total.excess+a.total.Idle[id], a.total.Time+a.total.excess)), format.Percent(f.Share)))
 	}
 	within := func(whole float64, by string) {
 		if whole >= f.Share {
@@ -162,12 +167,6 @@ func (a *analysis) throughout(f *Finding, id cause.ID) {
 			fmt.Sprintf("the windows say %s, and %s for %s", format.Percent(f.Share), by, format.Percent(whole)),
 		)
 		f.Share, f.Cost = whole, uint64(whole*float64(a.total.Time))
-	}
-	if id == cause.NoWork {
-		if whole, known := a.unasked(); known {
-			within(whole, "requests, which are recorded all the time, that none was in progress")
-		}
-		return
 	}
 	if id != cause.NoCPU && id != cause.Throttled || f.TID == 0 {
 		return
@@ -185,23 +184,39 @@ func (a *analysis) throughout(f *Finding, id cause.ID) {
 	}
 }
 
-// asked returns for how much of what was recorded somebody asked for something, ns. What windows say of that time holds
-// whatever share it is of the time as a whole.
+// asked returns for how much of the time that is broken down somebody asked for something, ns.
 func (a *analysis) asked() uint64 { return a.total.Time - a.total.Idle[cause.NoWork] }
 
-// askedMore reports whether requests say that somebody asked for something for more of the time than windows do.
-func (a *analysis) askedMore() bool {
-	return a.noWork() < share(a.total.Idle[cause.NoWork], a.total.Time)
-}
+// noWork returns the share of the time in which nobody asked for anything.
+func (a *analysis) noWork() float64 { return share(a.total.Idle[cause.NoWork], a.total.Time) }
 
-// noWork returns the share of the time in which nobody asked for anything, within what requests say.
-func (a *analysis) noWork() float64 {
-	windows := share(a.total.Idle[cause.NoWork], a.total.Time)
-	if windows == 0 || share(a.total.Time, a.total.Window) > leastContinuous {
-		return windows
+// boundNoWork leaves out of the devices' time in which nobody asked for anything what windows hold of it beyond its share
+// of the recording as a whole, which requests tell. What remains are the shares of windows drawn from both kinds of time
+// in the right proportion.
+func (a *analysis) boundNoWork(devices []measured) {
+	g := a.groups[cause.NoWork]
+	if g == nil || g.cost == 0 {
+		return
 	}
-	if whole, known := a.unasked(); known {
-		return min(windows, whole)
+	var sum measured
+	for i := range devices {
+		sum.add(&devices[i])
 	}
-	return windows
+	if sum.recorded() > leastContinuous {
+		return
+	}
+	whole, known := a.unasked()
+	asked := float64(sum.Time - sum.Idle[cause.NoWork])
+	if !known || whole >= share(sum.Idle[cause.NoWork], sum.Time) || asked == 0 {
+		return
+	}
+	left := whole / (1 - whole) * asked / float64(sum.Idle[cause.NoWork])
+	for i := range devices {
+		m := &devices[i]
+		excess := uint64((1 - left) * float64(m.Idle[cause.NoWork]))
+		m.Idle[cause.NoWork] -= excess
+		m.Time -= excess
+		m.excess += excess
+	}
+	g.shrink(left)
 }

@@ -72,32 +72,36 @@ func TestAlwaysBeatsWindows(t *testing.T) {
 	}
 }
 
-// TestRequestsBeatWindows: a server that has a request for nine tenths of the time is not idle because of the one
-// window that says so, and one that has none for most of it is.
+// TestRequestsBeatWindows: a server that has a request for four fifths of the time is not idle because of windows that
+// say so, and one that has none for most of it is. All shares are of windows in which both are as they are throughout.
 func TestRequestsBeatWindows(t *testing.T) {
 	for _, c := range []struct {
-		lost, until uint64 // ms
-		idle        bool
-		share       float64
-	}{{54, 800, false, 0.1}, {54, 200, true, 0.7}} {
-		s := windowed(t, cause.NoWork, c.lost)
-		for range 8 {
+		long  uint64 // ms: a request
+		idle  bool
+		share float64
+	}{{199, false, 0.2}, {60, true, 0.75}} {
+		s := windowed(t, cause.NoWork, 54, 54, 54, 54)
+		for i := range uint64(8) {
+			at := start + i%4*200*ms
 			s.Meta.Requests = append(s.Meta.Requests,
-				recording.Request{PID: recordtest.PID, Received: start, End: start + c.until*ms},
-				recording.Request{PID: recordtest.PID, Received: start + 900*ms, End: start + 1000*ms},
-			)
+				recording.Request{PID: recordtest.PID, Received: at, End: at + c.long*ms})
 		}
 		d := s.diagnose()
 		if (d.Verdict == diagnose.Idle) != c.idle || len(d.Findings) == 0 ||
 			math.Abs(d.Findings[0].Share-c.share) > 0.01 || !strings.Contains(because(&d.Findings[0]), "requests") {
 			t.Errorf("verdict %s, %s, %+v", d.Verdict, d.Headline, d.Findings)
 		}
-		works := "While anybody asks for something, the GPU works for 100.0%"
-		if c.idle {
-			works = "the GPU works for 100.0% of the rest"
+		sum, shares := uint64(0), map[string]float64{}
+		for _, p := range d.Breakdown.Parts {
+			sum += p.Time
+			shares[p.Key] = p.Share
 		}
-		if !strings.Contains(d.Headline, works) {
-			t.Errorf("headline %q lacks %q", d.Headline, works)
+		if sum != d.Breakdown.Time || math.Abs(shares["no-work"]-c.share) > 0.01 ||
+			math.Abs(shares["compute"]-(1-c.share)) > 0.01 {
+			t.Errorf("parts sum to %d of %d: %v", sum, d.Breakdown.Time, shares)
+		}
+		if math.Abs(d.Breakdown.Share-0.24) > 0.01 {
+			t.Errorf("%.2f of the time was recorded, want 0.24", d.Breakdown.Share)
 		}
 	}
 }
