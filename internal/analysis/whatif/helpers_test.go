@@ -139,6 +139,33 @@ func encoders() (sc *scene, all []uint32, take, encode uint64) {
 	return sc, []uint32{leader, helper, third}, take, encode
 }
 
+// TestLocksMetByChance: a helper that encodes all of the time, for a leader that waits for it, waits for 3.5% of it until
+// the leader lets go of the lock. If it encodes twice as fast, it does not have to get to that point as late as before.
+func TestLocksMetByChance(t *testing.T) {
+	sc, _, take, encode := encoders()
+	wait := sc.Stack(recordtest.Kernel("futex_wait"), recordtest.Native("sem_wait", "libc.so.6"),
+		recordtest.Python("get", "/usr/lib/python3.12/queue.py", 7))
+	handle := sc.Stack(recordtest.Python("handle", "/app/infer.py", 9))
+	for i := range uint64(steps) {
+		at := i * period
+		sc.run(event.Kernel, "cuLaunchKernel", 7, at, at+10*us, at+510*us, 0)
+		sc.Samples(leader, start+at+10*us, start+at+1500*us, 6, handle, event.Whole)
+		sc.Samples(helper, start+at, start+at+1360*us, 6, encode, event.Whole)
+		sc.Off(recordtest.Off{
+			TID: helper, TS: start + at + 1360*us, Dur: 140 * us, Blocked: 140 * us, Call: sysFutex, Arg: 64, Stack: take,
+			By: [2]uint32{leader, leader},
+		})
+		sc.Samples(helper, start+at+1500*us, start+at+period, 10, encode, event.Whole)
+		sc.Off(recordtest.Off{
+			TID: leader, TS: start + at + 1510*us, Dur: period - 1510*us, Blocked: period - 1510*us, Call: sysFutex,
+			Stack: wait, By: [2]uint32{leader, helper},
+		})
+	}
+	if p := sc.study(t).Predict(edit(t, Faster, "encode=2")); p.Speedup < 1.85 || p.Speedup > 2 {
+		t.Errorf("encode twice as fast: %.2f", p.Speedup)
+	}
+}
+
 // TestWaitsForTheGILThatTimeOut: three threads encode for 3 ms each in turns, so that each waits for the lock for 6 ms,
 // and looks up after 5. If they encode three times as fast, each waits for 2 ms and no wait times out.
 func TestWaitsForTheGILThatTimeOut(t *testing.T) {

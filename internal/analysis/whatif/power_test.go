@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -52,7 +53,8 @@ func TestClocks(t *testing.T) {
 }
 
 // TestWarm: of a thread that computes for 2 ms each time that it has slept, the computing may be 100 µs shorter where
-// it does not sleep; another thread's may not.
+// it does not sleep, half of that where it sleeps for half as long, and its collections by a third; another thread's may
+// not.
 func TestWarm(t *testing.T) {
 	g := &replay.Graph{
 		Whats: []replay.What{
@@ -60,21 +62,26 @@ func TestWarm(t *testing.T) {
 			{Kind: replay.External, TID: 1},
 			{Kind: replay.Run, TID: 2},
 			{Kind: replay.External, TID: 2},
+			{Kind: replay.Run, TID: 1, Cause: cause.GC},
 		},
 		Times: []replay.Time{
-			{Own: 2 * ms * 50, Count: 50},
+			{Own: ms * 50, Count: 50},
 			{Own: 18 * ms * 50, Count: 50},
 			{Own: 2 * ms, Count: 1},
 			{Own: ms, Count: 1},
+			{Own: ms * 50, Count: 50},
 		},
 	}
-	p := g.Unchanged()
-	p.Changes[1].Scale = 0
-	warmed(g, p, refill)
-	if got := p.Changes[0].Scale; math.Abs(got-0.95) > 1e-9 {
-		t.Errorf("its computing is scaled by %v", got)
-	}
-	if got := p.Changes[2].Scale; got != 1 {
-		t.Errorf("that of another thread by %v", got)
+	for _, c := range []struct{ left, computing, collecting float64 }{
+		{0, 0.95, 1 - chilled}, {0.5, 0.975, 1 - chilled/2}, {1, 1, 1},
+	} {
+		p := g.Unchanged()
+		p.Changes[1].Scale = c.left
+		warmed(g, p, refill)
+		for i, want := range map[int]float64{0: c.computing, 2: 1, 4: c.collecting} {
+			if got := p.Changes[i].Scale; math.Abs(got-want) > 1e-9 {
+				t.Errorf("with %v of its waits, %d is scaled by %v, want %v", c.left, i, got, want)
+			}
+		}
 	}
 }

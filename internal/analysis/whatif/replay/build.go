@@ -207,8 +207,10 @@ func (b *builder) clipped(th *threads.Thread) []threads.Interval {
 }
 
 // incidental is the share of the time up to which waits of one thread for locks that another one holds are chance: they
-// met there, and in another order of things they would not. What the other one did before does not hold up the first.
-const incidental = 0.02
+// met there, and in another order of things they would not. What the other one did before does not hold up the first,
+// and the waits stay as long as they are, which is wrong by that share at most. An order that is kept can be wrong by
+// more: waits of 4% of the time made 1.57 of 1.90 (program 144 of test/diagnosis).
+const incidental = 0.05
 
 func (b *builder) isLock(iv *threads.Interval) bool {
 	w, _ := b.name.Blocked(iv)
