@@ -154,9 +154,12 @@ func (a *analysis) throughout(f *Finding, id cause.ID) {
 		return
 	}
 	if id == cause.NoWork && a.total.excess > 0 {
-		f.Because = append(f.Because, fmt.Sprintf(
-			"the windows say %s; requests, which are recorded all the time, say %s",
-			format.Percent(share(a.total.excess+a.total.Idle[id], a.total.Time+a.total.excess)), format.Percent(f.Share)))
+		windows := share(a.total.excess+a.total.Idle[id], a.total.Time+a.total.excess)
+		f.Because = append(
+			f.Because,
+			fmt.Sprintf("the windows say %s; requests, which are recorded all the time, say %s",
+				format.Percent(windows), format.Percent(f.Share)),
+		)
 	}
 	within := func(whole float64, by string) {
 		if whole >= f.Share {
@@ -190,9 +193,9 @@ func (a *analysis) asked() uint64 { return a.total.Time - a.total.Idle[cause.NoW
 // noWork returns the share of the time in which nobody asked for anything.
 func (a *analysis) noWork() float64 { return share(a.total.Idle[cause.NoWork], a.total.Time) }
 
-// boundNoWork leaves out of the devices' time in which nobody asked for anything what windows hold of it beyond its share
-// of the recording as a whole, which requests tell. What remains are the shares of windows drawn from both kinds of time
-// in the right proportion.
+// boundNoWork leaves out of the devices' time in which nobody asked for anything what windows hold of it beyond its
+// share of the recording as a whole, which requests tell. What remains are the shares of windows drawn from both kinds
+// of time in the right proportion.
 func (a *analysis) boundNoWork(devices []measured) {
 	g := a.groups[cause.NoWork]
 	if g == nil || g.cost == 0 {

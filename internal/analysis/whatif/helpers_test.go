@@ -139,8 +139,8 @@ func encoders() (sc *scene, all []uint32, take, encode uint64) {
 	return sc, []uint32{leader, helper, third}, take, encode
 }
 
-// TestLocksMetByChance: a helper that encodes all of the time, for a leader that waits for it, waits for 3.5% of it until
-// the leader lets go of the lock. If it encodes twice as fast, it does not have to get to that point as late as before.
+// TestLocksMetByChance: a helper that encodes all of the time, for a leader that waits for it, waits for 3.5% of it
+// until the leader lets go of the lock. If it encodes twice as fast, it need not come to that point as late as before.
 func TestLocksMetByChance(t *testing.T) {
 	sc, _, take, encode := encoders()
 	wait := sc.Stack(recordtest.Kernel("futex_wait"), recordtest.Native("sem_wait", "libc.so.6"),
@@ -152,8 +152,8 @@ func TestLocksMetByChance(t *testing.T) {
 		sc.Samples(leader, start+at+10*us, start+at+1500*us, 6, handle, event.Whole)
 		sc.Samples(helper, start+at, start+at+1360*us, 6, encode, event.Whole)
 		sc.Off(recordtest.Off{
-			TID: helper, TS: start + at + 1360*us, Dur: 140 * us, Blocked: 140 * us, Call: sysFutex, Arg: 64, Stack: take,
-			By: [2]uint32{leader, leader},
+			TID: helper, TS: start + at + 1360*us, Dur: 140 * us, Blocked: 140 * us, Call: sysFutex, Arg: 64,
+			Stack: take, By: [2]uint32{leader, leader},
 		})
 		sc.Samples(helper, start+at+1500*us, start+at+period, 10, encode, event.Whole)
 		sc.Off(recordtest.Off{

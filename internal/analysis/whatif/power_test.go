@@ -53,8 +53,8 @@ func TestClocks(t *testing.T) {
 }
 
 // TestWarm: of a thread that computes for 2 ms each time that it has slept, the computing may be 100 µs shorter where
-// it does not sleep, half of that where it sleeps for half as long, and its collections by a third; another thread's may
-// not.
+// it does not sleep, half of that where it sleeps for half as long, and its collections by a third; another thread's
+// may not.
 func TestWarm(t *testing.T) {
 	g := &replay.Graph{
 		Whats: []replay.What{
