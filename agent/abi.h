@@ -210,8 +210,8 @@ struct agent_ring {
 	struct agent_out inside[AGENT_OUTS]; /* of these threads the first ones, and when their last callbacks began */
 	/* by the daemon */
 	struct agent_out seen[AGENT_OUTS];   /* of these the ones that probes saw outside of the driver, and when */
-	uint32_t gates_lost; /* 1: the gates have gone for good: the open window ends as END_KEPT, and no other opens, not
-	                      * to finalize either */
+	uint32_t gates_lost; /* 1: this daemon's gates are not there yet, or have gone: the open window ends as END_KEPT,
+	                      * and no other opens, not to finalize either */
 };
 
 /* What the gates are wanted for. */

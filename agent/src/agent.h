@@ -214,6 +214,7 @@ void window_written(int how); /* the window's last word: AGENT_WINDOW */
 /* gate.c: threads of the target's that are to stay outside of the driver for a moment are held by a handler of signals
  * that bpf/gate.bpf.c sends them there. */
 void gate_ask(enum agent_ask what); /* wants them armed, or not any more */
+int gates_lost(void);     /* nothing holds threads of the target now: nothing that needs it begins */
 int gate_ready(void);     /* a finalize may begin */
 int gate_shut(void);      /* launches of graphs are held from here on; 0: one has come by since it was armed */
 int gate_keep(void);      /* they stay shut until gate_open, however long that takes; 0: they have been shut for so long
@@ -232,6 +233,7 @@ void waits_begin(struct waits *, uint32_t tid);
 /* waits_allow reports whether that thread may begin a finalize, others having been held for so long: it is expected
  * to end before one is held for 40 ms. Always, where nothing may stay or no gate holds anyone. */
 int waits_allow(const struct waits *, uint32_t tid, uint64_t held);
+void section_forget(void); /* in a forked child, or a new start */
 void section_close(void); /* the gates close now; the calling thread is the one that works then */
 void section_out(void);   /* all others are outside */
 void section_end(uint64_t opened); /* the gates have opened: writes AGENT_HOLD */

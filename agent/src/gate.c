@@ -338,6 +338,11 @@ static int holding(void)
 	return asked == ASK_OUT || asked == ASK_ALL;
 }
 
+int gates_lost(void)
+{
+	return load(&the.ring->gates_lost) != 0;
+}
+
 int gate_ready(void)
 {
 	struct agent_ring *r = the.ring;

@@ -16,7 +16,7 @@
                                * the time */
 #define LAST_RETRY (640 * MS)
 #define KEEP_AFTER (2 * FIRST_RETRY) /* of failed tries the subscription outlives the window */
-#define ARM_TIMEOUT (50 * MS) /* for the daemon to arm the gates */
+#define ARM_TIMEOUT (100 * MS) /* for the daemon to arm the gates */
 #define RETRY_FLUSH (100 * MS)
 #define MAX_AMENDED 3         /* windows opened only to end with a finalize */
 #define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
@@ -49,12 +49,6 @@ int daemon_gone(void)
 	uint64_t beat = load(&the.ring->heartbeat), t = now();
 
 	return daemon_died() || (beat > t ? beat - t > MAX_HEARTBEAT_AHEAD : t - beat > HEARTBEAT_TIMEOUT);
-}
-
-/* Reports whether nothing will hold threads of the target any more, under this daemon. */
-static int gates_lost(void)
-{
-	return load(&the.ring->gates_lost) != 0;
 }
 
 /* An unknown mode means an unknown daemon. */
@@ -129,11 +123,11 @@ static int enter(void)
 		error = window_subscribe();
 	if (error)
 		return error;
-	if (!exiting() && !graphs_several())
+	if (!exiting() && !gates_lost() && !graphs_several())
 		return window_open();
 	if (!the.kept) /* no callback was on; with a kept subscription a thread may still be after one */
 		window_unsubscribe();
-	return exiting() ? -1 : refuse_window();
+	return exiting() || gates_lost() ? -1 : refuse_window();
 }
 
 static void next_at(struct loop *l, uint64_t t)
@@ -327,16 +321,31 @@ static void ended(struct loop *l, int how)
 	l->opened = the.window.opened;
 }
 
-/* Has the gates also hold the thread that launches graphs, which they do not while it may finalize. */
-static void hold_all(void)
+/* Waits until the daemon has armed the gates, which were asked for. */
+static void await_gates(void)
 {
 	uint64_t t = now();
 
+	while (!(gate_ready() && gate_closes()) && now() - t < ARM_TIMEOUT && !exiting() && !daemon_gone() && !gates_lost())
+		futex_wait(&the.ring->wake, load(&the.ring->wake), POLL / 4);
+}
+
+/* Has the gates also hold the thread that launches graphs, which they do not while it may finalize. */
+static void hold_all(void)
+{
 	if (exiting() || daemon_gone() || graphs_allow(0))
 		return;
 	gate_ask(ASK_ALL);
-	while (!(gate_ready() && gate_closes()) && now() - t < ARM_TIMEOUT && !exiting() && !daemon_gone())
-		futex_wait(&the.ring->wake, load(&the.ring->wake), POLL / 4);
+	await_gates();
+}
+
+/* Ends a window and keeps the subscription. This thread may have asked late for the gates, for want of a CPU: without
+ * them the records of the window are not delivered. */
+static void keep(struct loop *l)
+{
+	await_gates();
+	window_keep();
+	ended(l, END_KEPT);
 }
 
 static void drop(struct loop *l, uint32_t mode)
@@ -386,8 +395,7 @@ static void end_otherwise(struct loop *l, uint32_t mode)
 	if (graphs_any() || !graphs_allow(0)) {
 		drop(l, mode);
 	} else if (load(&the.window.phase) == PHASE_OPEN || !window_unwant()) {
-		window_keep();
-		ended(l, END_KEPT);
+		keep(l);
 	}
 }
 
@@ -397,8 +405,7 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	int flushes = !end_due(mode) && flush_due(l) && (mode == MODE_CONTINUOUS || on_ns() > SHORT_WINDOW);
 
 	if (gates_lost() && !exiting()) {
-		window_keep();
-		ended(l, END_KEPT);
+		keep(l);
 		return;
 	}
 	if (graphs_several()) { /* no finalize is possible: an early end leaves fewer graphs slower */
@@ -434,18 +441,14 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 		return;
 	}
 	if (keeps(mode)) {
-		window_keep();
-		ended(l, END_KEPT);
+		store(&the.window.starved, !waits_allow(&the.waits, the.tid, 0));
+		keep(l);
 		return;
 	}
 	if (!l->wanted) {
 		l->wanted = now();
 		l->calls = peek(&the.window.calls);
 		set_state(STATE_CLOSING, 0);
-	}
-	if (mode != MODE_QUIT && !ends_itself() && window_starved()) {
-		end_otherwise(l, mode);
-		return;
 	}
 	if (!may_finalize() || exiting() || !gate_ready()) {
 		if (overdue(l, mode))
@@ -456,10 +459,9 @@ static void record(struct loop *l, uint32_t mode, uint32_t seen)
 	}
 	if (ends_itself() && now() >= l->retry && end_itself(l, mode))
 		return;
-	if (mode == MODE_WINDOWS && l->backoff > KEEP_AFTER && !graphs_any()) {
+	if ((mode == MODE_WINDOWS || (mode == MODE_OFF && window_starved())) && l->backoff > KEEP_AFTER && !graphs_any()) {
 		/* With so many threads they are rarely outside together: keep CUPTI, idle. */
-		window_keep();
-		ended(l, END_KEPT);
+		keep(l);
 		return;
 	}
 	if (mode == MODE_QUIT || !window_starved())
@@ -482,8 +484,6 @@ static void close(struct loop *l, uint32_t mode)
 		window_unwant(); /* record() ends it */
 	else if (overdue(l, mode) || graphs_several())
 		drop(l, mode);
-	else if (mode != MODE_QUIT && window_starved())
-		end_otherwise(l, mode);
 	else if (ends_itself() && now() >= l->retry)
 		window_unwant(); /* this thread tries once more */
 	else if ((!end_due(mode) || flush_due(l)) && !window_unwant() && end_due(mode)) {

@@ -489,6 +489,7 @@ void outside_forget(void)
 	out.start = 0;
 	memset(out.marks, 0, sizeof(out.marks));
 	gate_forget();
+	section_forget();
 }
 
 /* Returns where a thread was when the signal arrived. */

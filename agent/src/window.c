@@ -32,6 +32,8 @@ static const uint8_t kinds[] = { KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCP
 #define MAX_END (100 * MS) /* an end that takes longer is not repeated in each window: threads are held meanwhile */
 #define TRIES_PER_DOUBLING 3         /* after so many tries TARGET_END_TIMEOUT is doubled, twice */
 #define CALLBACK_DELAY 20000 /* ns between the entry of a driver call and CUPTI's callback; usually 1 us */
+#define STARVED_TRIES 4       /* to deliver the records of a starved window */
+#define STARVED_RETRY (10 * MS) /* between two of them */
 #define KEEP_AFTER (300 * MS) /* a subscription that takes longer is kept between windows */
 
 static uint64_t realtime(void)
@@ -276,15 +278,20 @@ static int graphs_out(uint32_t tid)
 	return graphs_allow(tid);
 }
 
+/* Keeps the threads held until outside_end; fails where the gates have opened, or may be going. */
+static int keep_out(void)
+{
+	section_out();
+	return !gates_lost() && gate_keep();
+}
+
 /* Like outside_wait, and all threads stay held until outside_end. */
 static int all_out(uint32_t but, uint64_t ns)
 {
 	if (!outside_wait(but, ns))
 		return 0;
-	if (gate_keep()) {
-		section_out();
+	if (keep_out())
 		return 1;
-	}
 	outside_end();
 	return 0;
 }
@@ -305,10 +312,8 @@ static enum outcome finalize_out(uint32_t but, uint64_t ns)
 		return INSIDE;
 	if (waits_allow(waits, tid, outside_held_for()))
 		is = INSIDE;
-	if (is == INSIDE && gate_keep()) {
-		section_out();
+	if (is == INSIDE && keep_out())
 		return OUT;
-	}
 	outside_end();
 	return is;
 }
@@ -323,7 +328,7 @@ static int others_out(uint32_t tid)
 		return 1;
 	n = the.window.tries++ / TRIES_PER_DOUBLING;
 	is = finalize_out(tid, TARGET_END_TIMEOUT << (n < 2 ? n : 2));
-	if (is == STARVED)
+	if (is == STARVED && !graphs_allow(0)) /* otherwise the agent's thread ends the window, which may get its CPU */
 		store(&the.window.starved, 1);
 	the.window.tried = now();
 	return is == OUT;
@@ -390,27 +395,49 @@ int window_end(int last)
 	return 1;
 }
 
+static void switch_off(uint32_t exits)
+{
+	the.window.off = now();
+	kinds_off();
+	if (!exits)
+		callbacks_off();
+	took(STEP_DISABLE, the.window.off);
+}
+
+/* Like all_out, again and again: a thread that waits for a CPU inside of the driver gets one between two tries. */
+static int all_out_in_time(uint64_t patience)
+{
+	for (int i = 0; !all_out(0, patience); i++) {
+		if (i >= STARVED_TRIES || gates_lost() || daemon_gone() || exiting())
+			return 0;
+		futex_wait(&the.ring->wake, load(&the.ring->wake), STARVED_RETRY);
+	}
+	return 1;
+}
+
 /*
  * Turns everything off and, where all threads are outside, delivers the records (window_flush). Otherwise CUPTI keeps
  * the buffers that are not full: they come in a later window, or never. Returns whether the threads are outside, and
  * held until outside_end; none is held in a process that exits.
  *
- * The kinds go off at the timeout even without that proof. This is safe for a thread inside: turning kinds off frees no
- * subscriber and no buffer; only a flush, an unsubscribe and a finalize do, and they need the proof. A finalize, by
- * this image or the next one (left_save), waits until the kinds have been on again and every graph has run again under
- * them (may_finalize).
+ * The kinds go off at the timeout even without that proof, and first of all in a starved window, so that threads are
+ * held for less of this thread's work. This is safe for a thread inside: turning kinds off frees no subscriber and no
+ * buffer; only a flush, an unsubscribe and a finalize do, and they need the proof. A finalize, by this image or the
+ * next one (left_save), waits until the kinds have been on again and every graph has run again under them
+ * (may_finalize).
  */
 static int hand_over(uint64_t patience)
 {
 	uint32_t exits = exiting();
-	int out = exits ? outside_at_exit(patience) : all_out(0, patience);
+	int out, early = !exits && load(&the.window.starved);
 	uint64_t t;
 
-	the.window.off = now();
-	kinds_off();
-	if (!exits)
-		callbacks_off();
-	t = took(STEP_DISABLE, the.window.off);
+	if (early)
+		switch_off(0);
+	out = exits ? outside_at_exit(patience) : early ? all_out_in_time(patience) : all_out(0, patience);
+	if (!early)
+		switch_off(exits);
+	t = now();
 	if (out)
 		the.cupti.flush(FLUSH_FORCED);
 	else if (the.window.calls) /* a lower limit: marks the window as possibly incomplete */

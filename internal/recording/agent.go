@@ -51,6 +51,9 @@ type Times struct {
 	Longest uint64    `json:"longest_ns"` // one of them
 }
 
+// most bounds sums of what a target may write, so that they cannot wrap, ns.
+const most = 1 << 48
+
 // Add counts a section, of which the part took so long (ns).
 func (t *Times) Add(ns uint64) {
 	i := 0
@@ -58,7 +61,7 @@ func (t *Times) Add(ns uint64) {
 		i++
 	}
 	t.Counts[i]++
-	t.Sum += ns
+	t.Sum = min(t.Sum+min(ns, most), most)
 	t.Longest = max(t.Longest, ns)
 }
 

@@ -122,6 +122,10 @@ func (s *Source) announce(q *session) {
 	}
 	q.arming.launches, q.arming.calls, q.arming.taken, q.arming.untaken = launches, calls, false, false
 	q.ring.store32(ringGate, uint32(launches)|uint32(calls)<<16)
+	if !s.lost && q.ring.load32(ringGatesLost) != 0 {
+		q.ring.store32(ringGatesLost, 0)
+		q.ring.wake()
+	}
 }
 
 // signalsFor chooses signals whose default is to be ignored: SIGWINCH for calls, which the process must not handle, and

@@ -130,6 +130,14 @@ func (r *ring) ungated() {
 	r.store32(ringGated, 0)
 }
 
+// withoutGatesYet tells the agent of a new ring that nothing holds threads until announce: it may have kept a
+// subscription, which it must not end before.
+func (s *Source) withoutGatesYet(r *ring) {
+	if s.opts.Gate != nil && r.load32(ringGate) == 0 {
+		r.store32(ringGatesLost, 1)
+	}
+}
+
 // awaitLoss tells all agents when their gates begin to go for good.
 func (s *Source) awaitLoss(ctx context.Context) {
 	select {

@@ -228,7 +228,7 @@ func (s *Source) takeOver(ctx context.Context, p *proc.Process) (*ring, error) {
 	}
 	if s.opts.Build == [20]byte{} || r.build() == s.opts.Build {
 		r.ungated()
-		r.store32(ringGatesLost, 0)
+		r.store32(ringGatesLost, 0) // adopt decides anew
 		return r, nil
 	}
 	r.command(modeQuit, s.opts.times())
@@ -291,6 +291,7 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 			modeOff,
 		) // an agent that CUDA has loaded begins with windows, and from the next line on it hears of us
 	}
+	s.withoutGatesYet(r)
 	s.life.hold(r)
 	if s.lost {
 		s.loseGates(q)

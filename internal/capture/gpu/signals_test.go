@@ -17,9 +17,10 @@ func TestSignalsThatAreTaken(t *testing.T) {
 	q := &session{process: &proc.Process{PID: uint32(os.Getpid())}, ring: &ring{mem: make([]byte, ringData)}}
 	q.gates[quiesce.Launches].gate, q.gates[quiesce.Calls].gate = &quiesce.Gate{}, &quiesce.Gate{}
 	s := &Source{}
+	q.ring.store32(ringGatesLost, 1)
 	s.announce(q)
-	if got := ungated(q); q.ring.load32(ringGate) == 0 || got != "" {
-		t.Fatalf("signals %#x, %q", q.ring.load32(ringGate), got)
+	if got := ungated(q); q.ring.load32(ringGate) == 0 || q.ring.load32(ringGatesLost) != 0 || got != "" {
+		t.Fatalf("signals %#x, lost %d, %q", q.ring.load32(ringGate), q.ring.load32(ringGatesLost), got)
 	}
 	q.ring.store32(ringAsked, askTaken)
 	s.announce(q)
@@ -52,6 +53,31 @@ func TestSignalThatIsTakenLater(t *testing.T) {
 		s.announce(q)
 		if got := ungated(q); got != "" || q.arming.launches != unix.SIGURG {
 			t.Fatalf("signal %v, %q", q.arming.launches, got)
+		}
+	}
+}
+
+// TestNoGatesYet: an agent may have kept a subscription under the last daemon. Until the gates of this one are up it
+// must not end it beside threads that nothing holds: it is told that there are none.
+func TestNoGatesYet(t *testing.T) {
+	gate := func(*proc.Process, quiesce.Kind) (*quiesce.Gate, error) { return nil, unix.ENOSYS }
+	for _, c := range []struct {
+		name string
+		gate func(*proc.Process, quiesce.Kind) (*quiesce.Gate, error)
+		was  uint32
+		want uint32
+	}{
+		{"new ring", gate, 0, 1},
+		{"ring of the last daemon", gate, 0x1c0017, 0},
+		{"no gates in this daemon", nil, 0, 0},
+	} {
+		opts := Options{Gate: c.gate}
+		s := &Source{opts: opts}
+		r := &ring{mem: make([]byte, ringData)}
+		r.store32(ringGate, c.was)
+		s.withoutGatesYet(r)
+		if got := r.load32(ringGatesLost); got != c.want {
+			t.Errorf("%s: gates lost %d, want %d", c.name, got, c.want)
 		}
 	}
 }
