@@ -61,13 +61,21 @@ func (o *own) close() error {
 		}
 		wg.Go(func() {
 			defer o.closed(slots)
-			if err := unix.Close(fd); err != nil {
+			if err := o.shut(fd); err != nil {
 				errs[i] = fmt.Errorf("close uprobe link: %w", err)
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// shut closes one link: a link holder so that no signal can break that off.
+func (o *own) shut(fd int) error {
+	if o.all == nil {
+		return unix.Close(fd)
+	}
+	return closeByExit(fd)
 }
 
 // closed makes room for the next one.

@@ -182,7 +182,22 @@ func (h *kept) link(b batch, at place) (uint32, error) {
 	if err != nil {
 		return 0, h.linkHolder.lost(err)
 	}
-	return h.answer()
+	id, err := h.answer()
+	if errors.Is(err, ErrLinkHolderGone) {
+		err = errors.Join(err, mend(b, at))
+	}
+	return id, err
+}
+
+// mend takes out what a link holder left that was killed as it attached b: the kernel then registers a part of the
+// sites, and cannot take their breakpoints out again. Whoever attaches the same sites and closes them does.
+func mend(b batch, at place) error {
+	if len(b.sites) == 1 { // it is refused before its breakpoint is written
+		return nil
+	}
+	again := own{}
+	_, err := again.link(b, at)
+	return errors.Join(err, again.close())
 }
 
 // answer waits for what the link holder says.
