@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forking is held while a fork holds copies of all descriptors of this process, so that nobody else's close is less
-// than that meanwhile.
+// forking is held while a fork has copies of all descriptors of this process: another link that was closed meanwhile
+// would stay until that fork ends.
 var forking sync.Mutex
 
 // closeByExit closes a link by the end of a process that holds its only descriptor, and returns when its probes are

@@ -94,7 +94,8 @@ func (k *LinkHolder) watch(life *os.File) {
 // until Gone: 0.1 s each with Perf. It never is for one that was joined.
 func (k *LinkHolder) Dying() <-chan struct{} { return k.dying }
 
-// Gone is closed when the link holder has ended. It never is for one that was joined.
+// Gone is closed when the link holder has ended; probes that it was taking off go a moment later (closeByExit). It
+// never is for one that was joined.
 func (k *LinkHolder) Gone() <-chan struct{} { return k.ended }
 
 // Err is ErrLinkHolderGone, with how it ended, once Gone is closed, and nil before.
