@@ -204,6 +204,12 @@ class Group:
             state = read(f"{tasks}/{tid}/stat").rpartition(")")[2].split()[:1]
             if stack and not stack[0].startswith("futex"):
                 print(f"HUNG  {read(f'{tasks}/{tid}/comm').strip()} {''.join(state)} {' < '.join(stack[:8])}")
+        for pid in filter(str.isdigit, os.listdir("/proc")):  # one of them may hold the lock that it waits for
+            for tid in os.listdir(f"/proc/{pid}/task") if os.path.exists(f"/proc/{pid}/task") else []:
+                name, _, rest = read(f"/proc/{pid}/task/{tid}/stat").rpartition(")")
+                if rest.split()[:1] == ["D"]:
+                    stack = [line.split()[-1] for line in read(f"/proc/{pid}/task/{tid}/stack").splitlines()]
+                    print(f"HUNG  besides {name}) D {' < '.join(stack[:12])}")
         daemon.send_signal(signal.SIGQUIT)
         try:
             daemon.wait(10)
