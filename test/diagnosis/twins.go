@@ -56,6 +56,7 @@ func twins() map[string]twin {
 		cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins(), blindTwins(),
 		blindMixedTwins(), blindThreadsTwins(), blindServersTwins(), blindOversightsTwins(),
 		blindPlatformsTwins(), rowsTwins(), operatorsTwins(),
+		habitsTwins(),
 	} {
 		maps.Copy(all, group)
 	}

@@ -76,6 +76,20 @@ void partner_loader(const struct action *a) {
   plan_end();
 }
 
+static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;
+
+void partner_enter(const struct action *a) {
+  (void)a;
+  plan_begin("lock");
+  pthread_mutex_lock(&launching);
+  plan_end();
+}
+
+void partner_leave(const struct action *a) {
+  (void)a;
+  pthread_mutex_unlock(&launching);
+}
+
 struct pair {
   int mine, theirs;
 };

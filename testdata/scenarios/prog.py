@@ -5,7 +5,9 @@ Reads lines of actions from standard input until "go", as prog does (main.c): ea
 first in the main thread. Actions that are not in ACTIONS are those of script.c. What it does is written down through plan.c.
 """
 
+import array
 import asyncio
+import concurrent.futures
 import contextlib
 import csv
 import ctypes
@@ -15,6 +17,7 @@ import http.client
 import http.server
 import io
 import json
+import logging
 import multiprocessing
 import os
 import pickle
@@ -392,6 +395,74 @@ def receive_made(*_):
         del rows
 
 
+class SyncedFile(logging.FileHandler):
+    """A log that is on the disk before the program goes on."""
+
+    def emit(self, record):
+        super().emit(record)
+        os.fsync(self.stream.fileno())
+
+
+LOG = logging.getLogger("steps")
+
+
+def open_log(synced, _):
+    kind = SyncedFile if synced else logging.FileHandler
+    path = f"{os.environ.get('DATA', '.')}/steps.{os.getpid()}.log"
+    LOG.addHandler(kind(path))
+    os.unlink(path)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+
+
+def log_step(*_):
+    with Phase("disk"):
+        LOG.info("step done: %s", TEXT)
+
+
+LOGITS = [i / 7 for i in range(400)]
+
+
+def write_answers(rounds):
+    return [json.dumps({"text": TEXT, "logprobs": LOGITS}) for _ in range(rounds)]
+
+
+def to_tensors(rounds):
+    return [array.array("f", LOGITS) for _ in range(rounds)]
+
+
+def upload_lists(us, lists):
+    rounds = rounds_for(to_tensors, us)
+    for _ in range(lists):
+        with Phase("python-work"):
+            to_tensors(rounds)
+        SHORT.serve_action(b"copyin 2k")
+
+
+POOL = []
+
+
+def start_pool(us, threads):
+    rounds_for(compress, us // 4)
+    POOL.append(concurrent.futures.ThreadPoolExecutor(threads))
+
+
+def share_out(us, _):
+    rounds = rounds_for(compress, us // 4)
+    with Phase("worker"):
+        for answer in [POOL[0].submit(compress, rounds) for _ in range(4)]:
+            answer.result()
+
+
+def look_for_batch(_us, every):
+    """Looks at times whether the batch is there; with 0 it waits for it."""
+    ASKED.put(1)
+    with Phase("sleep" if every else "worker"):
+        while every and BATCHES.empty():
+            time.sleep(every / 1e6)
+        BATCHES.get()
+
+
 LOOP = asyncio.new_event_loop()
 
 
@@ -504,6 +575,12 @@ ACTIONS = {
     "plock": (look_up, start_refreshing),
     "pqueue": (next_batch, start_making),
     "pchild": (next_data, start_loading),
+    "flog": (log_step, open_log),
+    "dumps": working("serialization", write_answers),
+    "lists": (upload_lists, lambda us, _: rounds_for(to_tensors, us)),
+    "pool": (share_out, start_pool),
+    "look": (look_for_batch, lambda us, _: threading.Thread(
+        target=make_batches, args=(rounds_for(compress, us),), daemon=True).start()),
     "import": (import_again, None),
     "psleep": (sleep, None),
     "handle": (handle, listen),

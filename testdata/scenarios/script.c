@@ -22,7 +22,7 @@ static const struct verb verbs[] = {
     {"sleep", outside_sleep, NULL}, {"read", outside_read, outside_file_ready},
     {"sync", outside_sync, outside_file_ready}, {"ask", outside_ask, NULL}, {"serve", outside_serve, outside_listen},
     {"accept", outside_accept, outside_listen}, {"fault", outside_fault, NULL}, {"cpu", NULL, outside_cpu},
-    {"reuse", outside_reuse, NULL},
+    {"reuse", outside_reuse, NULL}, {"enter", partner_enter, NULL}, {"leave", partner_leave, NULL},
 };
 
 void die(const char *what) {

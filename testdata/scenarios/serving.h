@@ -89,6 +89,8 @@ void partner_contend(const struct action *);    /* contend US REST: a thread tak
 void partner_flock(const struct action *);      /* flock US: a process has the lock of a file for US, again and again */
 void partner_feed(const struct action *);       /* feed US: 128 KB to a process, through a pipe with room for less, that
                                                  * computes for US before it reads the next */
+void partner_enter(const struct action *);      /* enter: takes the lock of all that launches */
+void partner_leave(const struct action *);      /* leave: lets go of it */
 void partner_flock_ready(const struct action *);
 void partner_feed_ready(const struct action *);
 void partner_child_ready(const struct action *);
