@@ -20,6 +20,7 @@ func (s *Study) apply(e Edit, h how, g *replay.Graph, p *replay.Plan) {
 		if *c == before {
 			continue
 		}
+		c.Detach = c.Detach || h.overlaps && g.Whats[i].Asked && c.Scale == 0
 		if by := h.strength(&g.Whats[i]); by < 1 && c.Apart == 0 {
 			c.Scale = before.Scale + by*(c.Scale-before.Scale)
 		}

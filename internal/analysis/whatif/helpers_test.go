@@ -139,6 +139,44 @@ func encoders() (sc *scene, all []uint32, take, encode uint64) {
 	return sc, []uint32{leader, helper, third}, take, encode
 }
 
+// TestSleepsUntilAnotherIsDone: a thread that wakes a helper and sleeps for 2.9 ms, in which the helper computes for
+// 1 ms, waits for the helper where it does not sleep, or at best for nothing, as where a timer wakes the helper.
+func TestSleepsUntilAnotherIsDone(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		sc, _, _, encode := encoders()
+		wait := sc.Stack(recordtest.Kernel("futex_wait"), recordtest.Native("sem_wait", "libc.so.6"),
+			recordtest.Python("get", "/usr/lib/python3.12/queue.py", 7))
+		for i := range uint64(steps) {
+			at := i * period
+			sc.run(event.Kernel, "cuLaunchKernel", 7, at, at+10*us, at+1010*us, 0)
+			sc.wait(at+5*us, at+1020*us)
+			sc.Samples(helper, start+at+1100*us, start+at+2100*us, 5, encode, event.Whole)
+			off := recordtest.Off{
+				TID: helper, TS: start + at + 2100*us, Dur: period - ms, Blocked: period - ms,
+				Call: sysFutex, Stack: wait, By: [2]uint32{leader, leader},
+			}
+			if !asked {
+				off.By, off.Flags = [2]uint32{}, event.FromIRQ
+			}
+			sc.Off(off)
+			sc.Off(recordtest.Off{
+				TID: leader, TS: start + at + 1110*us, Dur: period - 1120*us, Blocked: period - 1120*us, Call: sysSleep,
+				Flags: event.FromIRQ,
+			})
+		}
+		const none = 4000.0 / (4000 - 2880)
+		p := sc.study(t).Predict(edit(t, Without, "sleep"))
+		if asked {
+			predicts(t, p, 4000.0/2110)
+		} else {
+			predicts(t, p, none)
+		}
+		if p.High < none {
+			t.Errorf("asked %v: it may be %.2f, but is %.2f at most", asked, none, p.High)
+		}
+	}
+}
+
 // TestLocksMetByChance: a helper that encodes all of the time, for a leader that waits for it, waits for 3.5% of it
 // until the leader lets go of the lock. If it encodes twice as fast, it need not come to that point as late as before.
 func TestLocksMetByChance(t *testing.T) {

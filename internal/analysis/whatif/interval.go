@@ -55,6 +55,9 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	warm := h
 	warm.refill = refill
 	faster = math.Hypot(faster, after-float64(s.with(edits, warm)))
+	overlapped := h
+	overlapped.overlaps = true
+	faster = math.Hypot(faster, after-float64(s.with(edits, overlapped)))
 	looked := h
 	looked.looks = true
 	slower = math.Hypot(slower, float64(s.with(edits, looked))-after)

@@ -109,6 +109,7 @@ type how struct {
 	link             linkSpeed // how fast pinned copies are
 	looks            bool      // see unread
 	late             bool      // see awake
+	overlaps         bool      // who slept while another thread did what it was asked for does not wait for that
 	collects         bool      // an edit says itself what becomes of garbage collections
 	crowded          bool      // other programs give way, so that all CPUs of the host may be had
 }

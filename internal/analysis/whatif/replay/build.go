@@ -58,15 +58,16 @@ func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name 
 
 // builder is a graph in the making: first the nodes of each thread and stream, then all in one order.
 type builder struct {
-	t      *timeline.Timeline
-	ths    []threads.Thread
-	span   timeline.Span
-	name   namer
-	g      *Graph
-	whats  map[What]int32
-	last   [kinds]int32        // what returned of each kind, + 1; 0: nothing yet
-	fought map[[2]int32]uint64 // by the lanes of who waited and of who let go: ns of waits for locks
-	passes map[uint32][]pass   // by process: when the lock of its interpreter passed to another thread
+	t       *timeline.Timeline
+	ths     []threads.Thread
+	span    timeline.Span
+	name    namer
+	g       *Graph
+	whats   map[What]int32
+	last    [kinds]int32        // what returned of each kind, + 1; 0: nothing yet
+	fought  map[[2]int32]uint64 // by the lanes of who waited and of who let go: ns of waits for locks
+	errands map[int32][]errand  // by the lane of who asked, in the order in which they were done
+	passes  map[uint32][]pass   // by process: when the lock of its interpreter passed to another thread
 
 	lanes    []lane
 	laneOf   map[tid]int32
@@ -180,6 +181,7 @@ func (b *builder) index() {
 	for i := range b.lanes {
 		slices.Sort(b.lanes[i].cuts)
 	}
+	b.findErrands()
 	for i := range b.t.Syncs {
 		if s := &b.t.Syncs[i]; s.Op != timeline.None && s.Type != timeline.StreamWait {
 			if op := b.t.Outermost(s.Op); b.touches(&b.t.Ops[op]) {

@@ -52,10 +52,13 @@ type What struct {
 	Burst    bool     // of threads: on the way from one launch to the next (see bursts)
 	Reads    bool     // of threads: on the way from one look at a result of the GPU to the next (see reads)
 	Ousted   bool     // of Ready: another had taken its CPU away, while it computed
-	Polls    bool     // of External: a sleep between two looks whether a GPU is done; without the sleep the thread waits for it
-	Row      Row      // of a GPU: it is one of a row; of threads: on the way from one launch of a row to the end of the next
-	Graph    bool     // of a GPU: a CUDA graph launched it
-	Locked   bool     // of Run: it held the lock of a Python interpreter (GIL), which one thread of a process has at a time
+	// of External: a sleep between two looks whether a GPU is done, or an errand (Asked); without the sleep the thread
+	// waits for it
+	Polls  bool
+	Asked  bool
+	Row    Row  // of a GPU: it is one of a row; of threads: on the way from one launch of a row to the end of the next
+	Graph  bool // of a GPU: a CUDA graph launched it
+	Locked bool // of Run: it held the lock of a Python interpreter (GIL), which one thread of a process has at a time
 	// of Run: it is not the program's own but the recorder's; of Ready: the recorder took its CPU away
 	Recorder bool
 	Woken    int32 // of Ready: number + 1 of the What of the wait that had just ended; 0: none had

@@ -239,6 +239,9 @@ func (w *writer) blocked(iv *threads.Interval, to uint64) {
 		r := noRef()
 		if what.Polls = w.polls && what.Cause == cause.Sleep; what.Polls {
 			r.act = w.b.endedWithin(w.pid, w.pos, to)
+		} else if e, asked := w.b.awaitedAsleep(w.lane, iv); asked && whole && what.Cause == cause.Sleep {
+			what.Polls, what.Asked = true, true
+			r.lane, r.at = e.lane, e.done
 		}
 		w.add(node{at: to, own: to - w.pos}, what, d, r)
 		w.pos = to
