@@ -344,10 +344,12 @@ func isGenerated(f *recording.Frame) bool {
 }
 
 // ofInterpreter reports whether native code is CPython's own, libc's or the loader's: what it does it does for who
-// called it.
+// called it. Distributions build small modules into the interpreter or beside it: that makes no difference.
 func ofInterpreter(file string) bool {
 	for _, p := range []string{
 		"python", "libpython", "libc.so", "libc-", "libm.so", "libpthread", "ld-linux", "linux-vdso", "[vdso]",
+		"array.cpython-", "_bisect.cpython-", "_datetime.cpython-", "_heapq.cpython-", "_random.cpython-",
+		"_struct.cpython-", "math.cpython-",
 	} {
 		if strings.HasPrefix(file, p) {
 			return true

@@ -123,11 +123,16 @@ func (w *walker) granted(th *thread, next int) (until uint64, c cause.ID, op int
 		return 0, cause.Unknown, None
 	case w.waitsForGPU(before):
 		return end + th.launchInterval, cause.HostSync, before
+	case w.isCopy(before) && w.isCopy(th.ops.at(next)):
+		return 0, cause.Unknown, None // what is between two copies makes the data of the second: samples tell
 	case w.launches(before):
 		return end + maxLaunchInterval, cause.LaunchOverhead, th.ops.at(next)
 	}
 	return 0, cause.Unknown, None
 }
+
+// isCopy reports whether a call copies.
+func (w *walker) isCopy(op int32) bool { return w.classes[w.t.Ops[op].Func].kind == copyCall }
 
 // launches reports whether a call puts something into a queue of the GPU.
 func (w *walker) launches(op int32) bool {
