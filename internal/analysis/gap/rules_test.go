@@ -25,7 +25,8 @@ func TestWork(t *testing.T) {
 			[]recording.Frame{native("__memmove_avx_unaligned_erms", "libc.so.6"), loop, user}, cause.PythonWork,
 		},
 		"a module of the standard beside the interpreter": {
-			[]recording.Frame{native("f_setitem", "array.cpython-311-x86_64-linux-gnu.so"), loop, user}, cause.PythonWork,
+			[]recording.Frame{native("f_setitem", "array.cpython-311-x86_64-linux-gnu.so"), loop, user},
+			cause.PythonWork,
 		},
 		"numpy": {
 			[]recording.Frame{native("DOUBLE_add", "_multiarray_umath.cpython-312-x86_64-linux-gnu.so"), loop, user},
