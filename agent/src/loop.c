@@ -341,7 +341,7 @@ static void hold_all(void)
 
 /* Ends a window and keeps the subscription. This thread may have asked late for the gates, for want of a CPU: without
  * them the records of the window are not delivered. */
-static void keep(struct loop *l)
+static __attribute__((noinline)) void keep(struct loop *l)
 {
 	await_gates();
 	window_keep();

@@ -72,6 +72,12 @@ void section_out(void)
 	waits_begin(&section.drained, section.before.tid);
 }
 
+/* Between two looks at a thread, ns; 0 where the first could not be read: a thread that reads has run at least once. */
+static __attribute__((noinline)) uint64_t waited(const struct waits *from, const struct waits *to)
+{
+	return from->times && to->ns > from->ns ? to->ns - from->ns : 0;
+}
+
 void section_end(uint64_t opened)
 {
 	struct waits is;
@@ -81,14 +87,13 @@ void section_end(uint64_t opened)
 	if (!section.closed)
 		return;
 	waits_begin(&is, section.before.tid);
-	if (section.out) {
-		s.args[0] = section.out - section.closed;
-		s.args[1] = section.drained.ns - section.before.ns;
-		s.args[2] = is.ns - section.drained.ns;
-	} else {
-		s.args[0] = s.dur;
-		s.args[1] = is.ns - section.before.ns;
+	if (!section.out) {
+		section.out = opened;
+		section.drained = is;
 	}
+	s.args[0] = section.out - section.closed;
+	s.args[1] = waited(&section.before, &section.drained);
+	s.args[2] = waited(&section.drained, &is);
 	section.closed = 0;
 	ring_write(&s);
 }

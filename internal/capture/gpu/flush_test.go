@@ -22,8 +22,10 @@ func TestFlushOfASlowAgent(t *testing.T) {
 	s := newTestSource(t, opts)
 	p := watch(t, s, v)
 	var got collector
-	drain(t, s, &got, "a window",
-		func() bool { r := ringOf(s, p); return r != nil && r.load32(ringState) == stateOpen })
+	drain(t, s, &got, "a window with a kernel", func() bool {
+		r := ringOf(s, p)
+		return r != nil && r.load32(ringState) == stateOpen && len(got.of(event.Kernel)) > 0
+	})
 	s.mu.Lock()
 	tid := int(s.sessions[p.ID()].agentThread())
 	s.mu.Unlock()

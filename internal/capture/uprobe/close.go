@@ -77,7 +77,7 @@ func forkUntil(fd, peer int) (pid int, errno syscall.Errno) {
 	if errno != 0 || child != 0 {
 		return int(child), errno
 	}
-	syscall.RawSyscall(syscall.SYS_CLOSE, uintptr(peer), 0, 0)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOSE, uintptr(peer), 0, 0)
 	for {
 		_, _, errno = syscall.RawSyscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, 0, 0, 0, 0)
 		if errno != syscall.EINTR {
@@ -86,6 +86,6 @@ func forkUntil(fd, peer int) (pid int, errno syscall.Errno) {
 	}
 	self, _, _ := syscall.RawSyscall(syscall.SYS_GETPID, 0, 0, 0)
 	for {
-		syscall.RawSyscall(syscall.SYS_KILL, self, uintptr(syscall.SIGKILL), 0)
+		_, _, _ = syscall.RawSyscall(syscall.SYS_KILL, self, uintptr(syscall.SIGKILL), 0)
 	}
 }
