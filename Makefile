@@ -62,7 +62,7 @@ bench-recordings: ## recordings written and read, bytes an event, exports of a m
 bench-diagnosis: ## programs with planted causes against what is found in them: tables in docs/examples/simulator.md (root, 15 minutes)
 	@scripts/bench-diagnosis.sh
 
-bench-whatif: ## programs and their fixed twins: predicted against measured speed-ups, tables in docs/examples/simulator.md (root, 51 minutes)
+bench-whatif: ## programs and their fixed twins: predicted against measured speed-ups, tables in docs/examples/simulator.md (root, 53 minutes)
 	@scripts/bench-whatif.sh
 
 fuzz: ## each fuzz test for FUZZTIME (default 10s), guided and in a flood; prints how often each ran

@@ -84,12 +84,13 @@ func TestCountPhases(t *testing.T) {
 	}
 }
 
-// TestRoundsFit: all pairs are to take no longer than 52 minutes, of which programs and daemons need 4 s each to
-// start and to end.
+// TestRoundsFit: a pair is to take no longer than 23 s on average, of which programs and daemons need 4 s to start and
+// to end.
 func TestRoundsFit(t *testing.T) {
 	block, recording := 4*rounds*(settling+turn), 2*window+4*time.Second
 	each := 2*block + recording
-	if all := time.Duration(len(twins()))*each + spareAll*(block+recording); all > 52*time.Minute {
-		t.Errorf("%d pairs take %v", len(twins()), all)
+	n := time.Duration(len(twins()))
+	if all := n*each + spareAll*(block+recording); all > n*23*time.Second {
+		t.Errorf("%d pairs take %v", n, all)
 	}
 }
