@@ -260,8 +260,9 @@ func manyStreams(t *testing.T, s *server, transport *http.Transport) {
 			"%d streams: first token p50 %.0f us, p99 %.0f us from the client's; gaps p50 %.0f us, p99 %.0f us",
 			streams, quantile(first, 50), quantile(first, 99), quantile(gaps, 50), quantile(gaps, 99),
 		)
-		// Most are the wait of the clients for a CPU: the strict bounds are for an idle machine, in BenchmarkClocks.
-		if !slow() && quantile(first, 50) > 50_000 || !slow() && quantile(gaps, 50) > 10_000 {
+		// Most are the wait of the clients for a CPU, with many streams all of it: the strict bounds are for an idle
+		// machine, in BenchmarkClocks.
+		if !slow() && streams <= 16 && (quantile(first, 50) > 50_000 || quantile(gaps, 50) > 10_000) {
 			t.Errorf("%d streams: times are not those of the clients", streams)
 		}
 	}
