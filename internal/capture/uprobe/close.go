@@ -21,18 +21,18 @@ var forking sync.Mutex
 // Where no process can be started it closes the link itself.
 func closeByExit(fd int) error {
 	pid, err := handOver(fd)
-	if err != nil {
+	if pid == 0 {
 		return unix.Close(fd)
 	}
 	for {
-		if _, err = unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
-			return err
+		if _, waited := unix.Wait4(pid, nil, 0, nil); !errors.Is(waited, unix.EINTR) {
+			return errors.Join(err, waited)
 		}
 	}
 }
 
 // handOver starts a process that holds fd, closes it here, and has that process end. It returns when that one has no
-// other descriptor left.
+// other descriptor left. Where none was started, pid is 0 and fd is open still.
 func handOver(fd int) (pid int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -52,15 +52,10 @@ func handOver(fd int) (pid int, err error) {
 	if errno != 0 {
 		return 0, os.NewSyscallError("clone", errno)
 	}
-	if err := unix.Close(fd); err != nil {
-		return pid, fmt.Errorf("close uprobe link: %w", err)
-	}
-	if err := unix.Shutdown(pair[0], unix.SHUT_WR); err != nil {
-		return pid, fmt.Errorf("shutdown: %w", err)
-	}
+	err = errors.Join(unix.Close(fd), unix.Shutdown(pair[0], unix.SHUT_WR))
 	for {
 		if _, err := unix.Read(pair[0], make([]byte, 1)); !errors.Is(err, unix.EINTR) {
-			return pid, nil // end of file: it closes what it has
+			return pid, err // end of file: it closes what it has
 		}
 	}
 }
