@@ -59,8 +59,7 @@ func scenarios() []scenario {
 	var all []scenario
 	for _, group := range [][]scenario{
 		alone(), waiting(), inPython(), pairs(), several(), healthy(), busy(), mixed(), blind(), blindMixed(),
-		blindThreads(), blindServers(), blindOversights(), blindPlatforms(), rows(), operators(),
-		habits(),
+		blindThreads(), blindServers(), blindOversights(), blindPlatforms(), rows(), operators(), habits(),
 	} {
 		all = append(all, group...)
 	}

@@ -55,8 +55,7 @@ func twins() map[string]twin {
 	for _, group := range []map[string]twin{
 		cpuTwins(), deviceTwins(), waitingTwins(), pythonTwins(), pairTwins(), mixedTwins(), blindTwins(),
 		blindMixedTwins(), blindThreadsTwins(), blindServersTwins(), blindOversightsTwins(),
-		blindPlatformsTwins(), rowsTwins(), operatorsTwins(),
-		habitsTwins(),
+		blindPlatformsTwins(), rowsTwins(), operatorsTwins(), habitsTwins(),
 	} {
 		maps.Copy(all, group)
 	}

@@ -202,3 +202,43 @@ func TestSectionParts(t *testing.T) {
 		t.Errorf("a drain longer than its section: %d malformed, %+v", d.count.malformed, d.facts.held())
 	}
 }
+
+// TestStarvedWindowsKeepTheirRecords: where subscribing is slow the subscription is kept, and the records of each
+// window come at its end. An agent that hardly gets a CPU asks late for the gates that this needs, and waits for them.
+func TestStarvedWindowsKeepTheirRecords(t *testing.T) {
+	opts := simOptions(t, Windows)
+	opts.On, opts.Period, opts.Gate = 50*time.Millisecond, 200*time.Millisecond, gates(t)
+	v := cudasim.Start(t, cudasim.Options{Level: "counts", Env: []string{"CUDASIM_CUPTI_SUBSCRIBE_NS=400000000"}},
+		"until { launch 20 kernel=k_us5; sync; spin 100us }")
+	s := newTestSource(t, opts)
+	p := watch(t, s, v)
+	var got collector
+	ended := func() uint64 { return s.Agents()[0].Kept }
+	drain(t, s, &got, "a kept window", func() bool { return len(s.Agents()) > 0 && ended() > 0 })
+	s.mu.Lock()
+	tid := int(s.sessions[p.ID()].agentThread())
+	s.mu.Unlock()
+	cpu, _ := pin(t, int(v.PID))
+	var one unix.CPUSet
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(tid, &one); err != nil {
+		t.Fatal(err)
+	}
+	crowd(t, cpu, 2)
+	before, since := ended(), clock.Monotonic()
+	drain(t, s, &got, "ten kept windows", func() bool { return ended() >= before+10 })
+	g, _, _ := s.GPU(p.Root, []uint32{p.PID}, p.Born, clock.Monotonic(), nil, nil)
+	all, lost := 0, 0
+	for _, w := range g.Windows {
+		if w.Activity && w.From > since && w.End == kept {
+			all++
+			if w.Dropped > 0 {
+				lost++
+			}
+		}
+	}
+	if all == 0 || lost > all/2 { // of those that do not wait, six in ten
+		t.Errorf("%d of %d windows lost records", lost, all)
+	}
+	t.Logf("%d of %d windows lost records", lost, all)
+}
