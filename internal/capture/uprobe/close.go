@@ -52,10 +52,10 @@ func handOver(fd int) (pid int, err error) {
 	if errno != 0 {
 		return 0, os.NewSyscallError("clone", errno)
 	}
-	err = errors.Join(unix.Close(fd), unix.Shutdown(pair[0], unix.SHUT_WR))
+	given := errors.Join(unix.Close(fd), unix.Shutdown(pair[0], unix.SHUT_WR))
 	for {
 		if _, err := unix.Read(pair[0], make([]byte, 1)); !errors.Is(err, unix.EINTR) {
-			return pid, err // end of file: it closes what it has
+			return pid, given // end of file: it closes what it has
 		}
 	}
 }
