@@ -92,6 +92,24 @@ func TestChangesOfATargetThatWasWithdrawn(t *testing.T) {
 	}
 }
 
+// TestNothingBringsATargetBack: a target may be withdrawn while a change of it is handled.
+func TestNothingBringsATargetBack(t *testing.T) {
+	f := newFollower(zap.NewNop(), newFakeWatcher(), nil, nil, nil, func() uint64 { return second })
+	recorder, err := recording.NewRecorder(64<<20, time.Minute)
+	must.NoError(t, err)
+	f.recorder = recorder
+	p := process(10, 0, second)
+	f.note(&p)
+	f.assign(&p)
+	f.follow(&p, second)
+	f.newComplaint(&p, "source", nil)
+	f.keepLibraries(&p)
+	f.keepThreads(&p)
+	if len(f.roots) != 0 {
+		t.Errorf("pid %d is a target again", f.roots[0].pid)
+	}
+}
+
 func TestChangesReachEverySource(t *testing.T) {
 	w := newWorld(t)
 	w.start(Options{}, process(10, 0, second))

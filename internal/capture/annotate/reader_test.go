@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
@@ -104,6 +106,45 @@ func TestUnfinished(t *testing.T) {
 	if got := r.all(5000+stuck, false); len(got) != 1 || got[0].Args[0] != 2 || r.count.lost != 1 {
 		t.Errorf("later it reads %+v, lost %d, want the second", got, r.count.lost)
 	}
+}
+
+// TestTornRecords: a record that is written over while it is copied is not taken for a whole one.
+func TestTornRecords(t *testing.T) {
+	const slots, most = 1, 10_000_000
+	m := make(memory, headerBytes+slots*recordBytes)
+	r := &ring{mem: m, slots: slots}
+	var stop atomic.Bool
+	defer stop.Store(true)
+	go func() { // as the package does: the number is 0 while the rest is written
+		for n := uint64(0); !stop.Load(); n++ {
+			atomic.StoreUint64(r.word(headerBytes), 0)
+			atomic.StoreUint64(r.word(headBegun), n+1)
+			for at := uint64(8); at < 56; at += 8 {
+				atomic.StoreUint64(r.word(headerBytes+at), n)
+			}
+			atomic.StoreUint64(r.word(headerBytes), n+1)
+			for range 50 { // it stays whole for a moment
+				stop.Load()
+			}
+		}
+	}()
+	for r.begun() == 0 {
+		runtime.Gosched()
+	}
+	whole, torn := 0, 0
+	for i := 0; i < most && (whole < 10_000 || torn < 10_000); i++ {
+		n := r.begun() - 1
+		s, ok := r.copy(n)
+		if !ok {
+			torn++
+			continue
+		}
+		whole++
+		if s.start != n || s.end != n || s.id != n || s.parent != n || s.task != n {
+			t.Fatalf("record %d is %+v", n, s)
+		}
+	}
+	t.Logf("%d whole records, %d that were being written", whole, torn)
 }
 
 // TestLies: what no package writes is counted and does not come through.

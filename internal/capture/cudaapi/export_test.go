@@ -5,6 +5,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/cuda"
 )
 
 // AddLaunches adds a library with a launch function at this offset to those of p, and returns how many there are.
@@ -27,4 +28,29 @@ func (s *Source) LaunchProbes(p proc.ID) (on, off func(), functions int) {
 		functions += len(lib.sites)
 	}
 	return l.attachAll, l.detachAll, functions
+}
+
+// ProbeAgain probes the first library of p a second time, with these sites in place of those of its launches or, where
+// plain, of its other calls. It returns how many probes are on after the level was set anew.
+func (s *Source) ProbeAgain(p *proc.Process, file *os.File, sites []uprobe.Site, plain bool) (on int, err error) {
+	s.mu.Lock()
+	first := s.procs[p.ID()].libraries[0]
+	l := &library{contents: first.contents, id: fileID{inode: 1}, row: first.row, file: file}
+	s.mu.Unlock()
+	options, _ := s.options(p, l)
+	made := *l.plans[options]
+	if made.launching = sites; plain {
+		made.launching, made.sites.plain = nil, sites
+	}
+	l.plans = map[cuda.Options]*plan{options: &made}
+	err = s.attach(p, l)
+	if e := s.SetLevel(s.Level()); e != nil {
+		err = e
+	}
+	for _, at := range []*uprobe.Attachment{l.waits, l.attachment, l.frequent} {
+		if at != nil {
+			on += len(at.LinkIDs())
+		}
+	}
+	return on, err
 }

@@ -61,6 +61,10 @@ func TestModesOfEndedProcesses(t *testing.T) {
 	if len(s.wanted) > 2 || s.wanted[living.ID()] != LaunchesOff {
 		t.Errorf("the modes of %d processes are remembered, of the living one %q", len(s.wanted), s.wanted[living.ID()])
 	}
+	s.Forget(living)
+	if mode, known := s.wanted[living.ID()]; known {
+		t.Errorf("after Forget the mode %q is remembered", mode)
+	}
 }
 
 func quits(l *launches) bool {

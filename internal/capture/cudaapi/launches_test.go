@@ -1,6 +1,7 @@
 package cudaapi_test
 
 import (
+	"cmp"
 	"os"
 	"slices"
 	"testing"
@@ -208,6 +209,26 @@ func TestLaunchesThatCannotBeProbed(t *testing.T) {
 	defer file.Close()
 	if n, err := b.source.AddLaunches(b.process.ID(), file, 4096); err == nil || n != 1 {
 		t.Errorf("%d libraries get probes, error %v", n, err)
+	}
+	v.Go()
+	v.Finish()
+}
+
+// TestProbesGoWithThoseThatFail: where some of a library's probes cannot be put on, none stays or comes back.
+func TestProbesGoWithThoseThatFail(t *testing.T) {
+	b, v := watch(t, cudaapi.Options{})
+	beyond := []uprobe.Site{{Offset: 1 << 40}}
+	for _, plain := range []bool{false, true} {
+		path := ""
+		for _, l := range b.source.Libraries() {
+			path = cmp.Or(path, l.Path)
+		}
+		file, err := os.Open(path)
+		must.NoError(t, err)
+		defer file.Close()
+		if on, err := b.source.ProbeAgain(b.process, file, beyond, plain); err == nil || on != 0 {
+			t.Errorf("other calls than launches %v: %d probes are on, error %v", plain, on, err)
+		}
 	}
 	v.Go()
 	v.Finish()

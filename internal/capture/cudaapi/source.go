@@ -234,13 +234,14 @@ func (s *Source) probe(p *proc.Process, l *library) error {
 	}
 	l.row.Found, l.row.Cheap = plan.found, plan.cheap
 	l.sites, l.shadowed = plan.sites, options.Shadowed
-	if err := s.put(l, p.PID); err != nil {
-		return err
+	err = s.put(l, p.PID)
+	if err == nil {
+		err = s.probeLaunches(p, l, plan.launching)
 	}
-	l.kept = true
-	if err := s.probeLaunches(p, l, plan.launching); err != nil { // all or nothing: reports call the library not probed
+	if err != nil { // all or nothing: reports call the library not probed
 		return errors.Join(err, l.unprobe())
 	}
+	l.kept = true
 	l.row.Mode = string(s.attacher.Mode())
 	l.row.Points = known - len(l.failed())
 	l.row.Probed = clock.Monotonic()
@@ -255,7 +256,6 @@ func (s *Source) probeLaunches(p *proc.Process, l *library, sites []uprobe.Site)
 	s.mu.Lock()
 	launches := s.launchesOf(p)
 	s.mu.Unlock()
-	l.kept = true
 	return launches.add(l, sites)
 }
 
