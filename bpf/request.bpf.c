@@ -100,7 +100,7 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 	struct buffers b;
 	__u32 flags = 0;
 	const __u16 family = e->family;
-	__u64 h2 = 0;
+	__u64 is;
 
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
@@ -128,15 +128,11 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 		if (bytes < 8 || (kind != REQUEST_RECEIVED && family != AF_UNIX) || !find_buffers(&b))
 			return 0;
 		if (kind == REQUEST_SENT) {
-			if (!is_engine(&b, bytes))
+			owner = engine_flags(&b, bytes);
+			if (!owner)
 				return 0;
-			owner = tgid | SOCKET_ENGINE;
-			bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
-			__sync_fetch_and_add(&p->transfers, 1);
-			return record_engine(&o, &b, bytes, now);
-		}
-		word = first_bytes(&b);
-		if (is_request(word))
+			owner |= tgid;
+		} else if (is_request(word = first_bytes(&b)))
 			owner = tgid;
 		else if (family != AF_UNIX && (is_preface(word) || is_frame(word, first_buffer(&b))))
 			owner = tgid | SOCKET_H2;
@@ -148,25 +144,21 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
 		if (owner & SOCKET_TLS)
 			return 0;
-		h2 = owner & SOCKET_H2;
-	} else if (*known & (SOCKET_ENGINE | SOCKET_IGNORED)) {
-		if (kind != REQUEST_SENT || *known & SOCKET_IGNORED)
-			return 0;
-		__sync_fetch_and_add(&p->transfers, 1);
-		if (!find_buffers(&b)) {
-			count(REQUEST_COUNT_UNSEEN);
-			return 0;
-		}
-		return record_engine(&o, &b, bytes, now);
+		is = owner;
+	} else if (*known & SOCKET_IGNORED || (*known & SOCKET_ENGINE && kind != REQUEST_SENT)) {
+		return 0;
 	} else if (!find_buffers(&b)) {
 		count(REQUEST_COUNT_UNSEEN);
 		return 0;
 	} else {
-		h2 = *known & SOCKET_H2;
+		is = *known;
 	}
 	__sync_fetch_and_add(&p->transfers, 1);
-	if (h2)
-		return record_frames(&o, &b, kind, bytes, now);
+	if (is & SOCKET_ENGINE && (is & SOCKET_ASKS || bytes <= REQUEST_ENGINE))
+		return record_engine(&o, &b, bytes, now);
+	if (is & (SOCKET_ENGINE | SOCKET_H2))
+		return record_frames(&o, &b, is & SOCKET_ENGINE ? REQUEST_ENGINE_SENT : kind, bytes, now,
+				     is & SOCKET_ENGINE ? REQUEST_ENGINE_PIECES : REQUEST_PIECES);
 	if (known && *known & SOCKET_GAP)
 		flags = REQUEST_GAP;
 	if (record(&o, &b, kind, bytes, now, &flags) == !flags || !known)

@@ -140,10 +140,10 @@ static __always_inline int is_message(const __u8 *m)
 }
 
 /*
- * Reports whether these bytes may be ZMTP frames (rfc.zeromq.org/spec/23) of an inference engine: a one-byte frame with
- * the request type and a second frame, or a message.
+ * Returns the flags of a socket over which these bytes are sent, if they may be ZMTP frames (rfc.zeromq.org/spec/23) of
+ * an inference engine: a one-byte frame with the request type and a second frame, or a message. 0: they are not.
  */
-static __always_inline int is_engine(const struct buffers *b, __u32 bytes)
+static __always_inline __u64 engine_flags(const struct buffers *b, __u32 bytes)
 {
 	struct vector v = {};
 	__u64 at = b->base;
@@ -159,10 +159,10 @@ static __always_inline int is_engine(const struct buffers *b, __u32 bytes)
 	if (bpf_probe_read_user(h, sizeof(h), (void *)at) || h[0] > 3)
 		return 0;
 	if (h[0] == 1 && h[1] == 1)
-		return h[2] <= 3 && h[3] <= 3;
+		return h[2] <= 3 && h[3] <= 3 ? SOCKET_ENGINE | SOCKET_ASKS : 0;
 	if (h[0] & 2)
-		return !(h[1] | h[2] | h[3] | h[4]) && is_message(h + 9);
-	return h[1] + 2U <= bytes && is_message(h + 2);
+		return !(h[1] | h[2] | h[3] | h[4]) && is_message(h + 9) ? SOCKET_ENGINE : 0;
+	return h[1] + 2U <= bytes && is_message(h + 2) ? SOCKET_ENGINE : 0;
 }
 
 /* Copies the beginning of the one buffer to data, which has limit bytes. */

@@ -47,7 +47,7 @@ static __always_inline int record_head(const struct origin *o, const struct buff
 	return 1;
 }
 
-/* Records a transfer between an API server and its engine. */
+/* Records the beginning of a transfer between an API server and its engine. */
 static __always_inline int record_engine(const struct origin *o, const struct buffers *b, __u32 bytes, __u64 now)
 {
 	const __u32 none = 0;
@@ -85,7 +85,10 @@ static __always_inline int record(const struct origin *o, const struct buffers *
 	return record_head(o, b, kind, bytes, now, flags, REQUEST_HEAD, 0);
 }
 
-/* An HTTP/2 transfer, recorded in pieces of one buffer each: all frames are needed, not only the first and last. */
+/*
+ * A transfer of HTTP/2, or a long one of an engine, recorded in pieces of one buffer each: all frames are needed, not
+ * only the first and last.
+ */
 struct pieces {
 	struct origin origin;
 	__u64 now;
@@ -94,6 +97,7 @@ struct pieces {
 	__u64 offset;  /* in the first buffer that is left */
 	__u32 kind;
 	__u32 left;
+	__u32 most; /* pieces */
 };
 
 /* Not on the stack, where each iteration would be a new verifier state; not per CPU, as a thread may be preempted. */
@@ -119,7 +123,7 @@ static __always_inline int record_frame(struct pieces *p, __u64 from, __u32 n, _
 		r->head = n;
 	p->left -= n;
 	p->offset += n;
-	if (p->left && i + 1 < REQUEST_PIECES) {
+	if (p->left && i + 1 < p->most) {
 		r->flags |= REQUEST_MORE;
 	} else if (p->left) {
 		r->bytes = n + p->left; /* the rest is counted, not copied */
@@ -163,9 +167,9 @@ __noinline int request_piece(struct pieces *p, __u32 i)
 	return !record_frame(p, v.base + p->offset, n, i, REQUEST_HEAD);
 }
 
-/* Records what was received or sent over HTTP/2. */
+/* Records what was received or sent over HTTP/2, or by an engine, in so many pieces at most. */
 static __always_inline int record_frames(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes,
-					 __u64 now)
+					 __u64 now, __u32 most)
 {
 	struct pieces *p = bpf_task_storage_get(&request_pieces, bpf_get_current_task_btf(), 0,
 						BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -182,6 +186,7 @@ static __always_inline int record_frames(const struct origin *o, const struct bu
 	p->offset = 0;
 	p->kind = kind;
 	p->left = bytes;
+	p->most = most;
 	count(REQUEST_COUNT_TRANSFERS);
 	for (i = 0; i < REQUEST_PIECES; i++) {
 		if (request_piece(p, i))

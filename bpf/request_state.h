@@ -12,7 +12,8 @@ struct sock;
 #define REQUEST_CHUNK 256  /* likewise, of those that most chunks need */
 #define REQUEST_SMALL 512  /* likewise, of a small one */
 #define REQUEST_HEAD 4096  /* bytes that are copied from the beginning of a transfer at most */
-#define REQUEST_ENGINE 8192 /* of a transfer between a server and its engine: as much as libzmq sends at a time */
+#define REQUEST_ENGINE 8192 /* of a transfer between a server and its engine: as much as libzmq sends of small frames */
+#define REQUEST_ENGINE_PIECES 32 /* records of a longer one by an engine, of REQUEST_HEAD bytes each */
 #define REQUEST_TAIL 1024  /* bytes from the end of a longer one: a response ends with its token usage */
 #define REQUEST_VECTORS 16 /* buffers of one transfer */
 #define REQUEST_PIECES 1024 /* records of one transfer of HTTP/2, and buffers: gRPC writes up to 260 */
@@ -85,7 +86,7 @@ enum request_kind {
 	REQUEST_SENT = 2,
 	REQUEST_PEER_CLOSED = 3, /* the peer has shut down its sending side */
 	REQUEST_CLOSED = 4, /* or OpenSSL's connection was freed */
-	REQUEST_ENGINE_SENT = 5, /* frames of ZMTP between an API server and its engine */
+	REQUEST_ENGINE_SENT = 5, /* frames of ZMTP between an API server and its engine, in pieces where they are long */
 };
 
 #define REQUEST_MORE 1 /* the transfer goes on in the next record of the thread */
@@ -140,6 +141,7 @@ struct {
 #define SOCKET_TLS (1ULL << 34)	    /* ciphertext goes over it */
 #define SOCKET_H2 (1ULL << 35)	    /* HTTP/2 goes over it */
 #define SOCKET_GAP (1ULL << 36)	    /* the last transfers of HTTP/1.1 over it were lost */
+#define SOCKET_ASKS (1ULL << 37)    /* a server sends requests to its engine over it: their beginning is enough */
 
 /* cookie -> the process that reads from it, or writes to it, and SOCKET_ flags */
 struct {

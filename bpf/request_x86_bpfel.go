@@ -28,6 +28,8 @@ type RequestPieces struct {
 	Offset  uint64
 	Kind    uint32
 	Left    uint32
+	Most    uint32
+	_       [4]byte
 }
 
 type RequestRequestCount uint32

@@ -1,8 +1,9 @@
 """Two threads that talk as vLLM's API server and its engine do: ZMTP 3.1 frames (ZeroMQ RFC 23) over a unix socket,
 and msgpack in the positional layout of vLLM 0.24 (vllm/v1/engine/__init__.py). The standard library alone.
 
-Usage: server.py REQUESTS TOKENS STEP_MS [strange]
-The engine has two slots; what does not fit waits. It prints its own pid, then waits for a line on its standard input.
+Usage: server.py REQUESTS TOKENS STEP_MS [strange|SLOTS]
+The engine has two slots, or so many; what does not fit waits. With two, every other prompt is long.
+Up to 256 begin in a step. It prints its own pid, then waits for a line on its standard input.
 """
 
 import os
@@ -66,7 +67,7 @@ def output(name, tokens, finish, events, stats):
     return [name, tokens, None, None, None, finish, None, events, None, None, stats, None, 0]
 
 
-def engine(s, requests, tokens, gap, strange):
+def engine(s, requests, tokens, gap, slots, strange):
     waiting, running, done = [], [], 0
     lock = threading.Condition()
 
@@ -92,10 +93,11 @@ def engine(s, requests, tokens, gap, strange):
         with lock:
             while not waiting and not running:
                 lock.wait()
-            while waiting and len(running) < 2:
-                r = waiting.pop(0)
+            new = waiting[:max(0, min(slots - len(running), 256))]
+            del waiting[:len(new)]
+            for r in new:
                 r.append(time.monotonic())
-                running.append(r)
+            running += new
             left = len(waiting)
         batch = len(running)
         time.sleep(gap)
@@ -124,14 +126,16 @@ def engine(s, requests, tokens, gap, strange):
 
 def main():
     requests, tokens, gap = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1e3
+    way = sys.argv[4] if len(sys.argv) > 4 else ""
+    slots = int(way) if way.isdigit() else 2
     api, core = socket.socketpair()
     print(os.getpid(), flush=True)
     sys.stdin.readline()
-    t = threading.Thread(target=engine, args=(core, requests, tokens, gap, len(sys.argv) > 4))
+    t = threading.Thread(target=engine, args=(core, requests, tokens, gap, slots, way == "strange"))
     t.start()
     threading.Thread(target=lambda: [None for _ in iter(lambda: api.recv(65536), b"")], daemon=True).start()
     for i in range(requests):
-        prompt = [31337] * (4000 if i % 2 else 7)
+        prompt = [31337] * (4000 if i % 2 and slots == 2 else 7)
         send(api, frame(b"\x00", True) + frame(pack(request(f"cmpl-{i}-0-deadbeef", prompt))))
     t.join()
     print("done", flush=True)

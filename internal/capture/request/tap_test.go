@@ -3,6 +3,7 @@ package request_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os/exec"
 	"strings"
@@ -82,6 +83,27 @@ func TestEngine(t *testing.T) {
 	}
 	if l := source.Losses(); len(l) > 0 {
 		t.Error(l)
+	}
+}
+
+// TestLargeBatch: the tokens of all requests of a batch of a thousand are known, though a step's message is 64 KB long.
+func TestLargeBatch(t *testing.T) {
+	const requests, tokens = 1000, 8
+	before := clock.Monotonic()
+	source := engineServer(t, fmt.Sprint(requests), fmt.Sprint(tokens), "100", fmt.Sprint(requests))
+	steps, all := source.Steps(before, clock.Monotonic())
+	batch := uint32(0)
+	for _, s := range steps {
+		batch = max(batch, s.Requests)
+	}
+	ended := 0
+	for _, q := range all {
+		if q.OutputTokens == tokens && q.Steps == tokens && q.Finish == "length" && q.InputTokens == 7 {
+			ended++
+		}
+	}
+	if l := source.Losses(); ended != requests || batch < requests*9/10 || len(l) > 0 {
+		t.Errorf("%d of %d requests are whole, of batches of up to %d; losses %v", ended, len(all), batch, l)
 	}
 }
 

@@ -14,7 +14,7 @@ const (
 )
 
 const (
-	maxFrame  = 64 << 10 // bytes of a frame that are kept
+	maxFrame  = 128 << 10 // bytes of a frame that are kept
 	maxHeader = 9
 )
 
