@@ -58,7 +58,7 @@ func (g *global) tick(ctx context.Context, after time.Duration, s step) {
 	}
 }
 
-// recording returns the text for a recording: how much of the window has passed (0: no window), then that data is
+// recordingOf returns the text for a recording: how much of the window has passed (0: no window), then that data is
 // fetched.
 func recordingOf(pid uint32, window time.Duration) step {
 	return func(passed time.Duration) string {

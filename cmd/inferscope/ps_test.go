@@ -14,7 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
-// Candidates implements api.Finder.
+// Candidates returns two processes.
 func (d *fakeDaemon) Candidates(context.Context) ([]api.Candidate, error) {
 	return []api.Candidate{
 		{

@@ -22,7 +22,7 @@ type Archiver interface {
 	Close()
 }
 
-// Save writes the retained events of a target to disk. It implements api.Saver.
+// Save writes the retained events of a target to disk.
 func (d *Daemon) Save(ctx context.Context, pid uint32, reason string) ([]string, error) {
 	k := d.archiver.Load()
 	if k == nil {

@@ -64,7 +64,7 @@ func (p *Parts) closeRest() error {
 	return errors.Join(errs...)
 }
 
-// Daemon follows targets and serves recordings of them. It implements api.Backend.
+// Daemon follows targets and serves recordings of them.
 type Daemon struct {
 	opts     Options
 	parts    Parts

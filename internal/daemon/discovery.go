@@ -173,7 +173,7 @@ func (s *discovery) devicesOf(id proc.ID) []string {
 // candidatesFor is how long a list of candidates is cached: making one reads all of /proc.
 const candidatesFor = 2 * time.Second
 
-// Candidates returns the processes that use a GPU. It implements api.Finder.
+// Candidates returns the processes that use a GPU.
 func (d *Daemon) Candidates(ctx context.Context) ([]api.Candidate, error) {
 	s := d.discovery
 	s.listing.Lock()

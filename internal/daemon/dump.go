@@ -29,7 +29,7 @@ type guardFunc func(p *proc.Process, uid uint32) (guard, error)
 
 func guardOf(p *proc.Process, uid uint32) (guard, error) { return p.Guard(uid) }
 
-// Dump returns one stack of every thread of a target. It implements api.Dumper.
+// Dump returns one stack of every thread of a target.
 func (d *Daemon) Dump(ctx context.Context, r api.DumpRequest) (*dump.Dump, error) {
 	if d.parts.Dumper == nil {
 		return nil, clierror.New(clierror.Unsupported, "use `inferscope report`",

@@ -12,11 +12,9 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// Source yields events about targets. Follow and Forget are
-// called from one goroutine, the others from any.
+// Source yields events about targets. Follow and Forget are called from one goroutine, the others from any.
 //
-// A loss whose Where begins with "pid N" concerns process N alone, and only
-// recordings of its target carry it.
+// A loss with a PID concerns that process alone, and only recordings of its target carry it.
 type Source interface {
 	// Name is unique and short: "cuda calls".
 	Name() string

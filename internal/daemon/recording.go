@@ -19,7 +19,7 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
-// recording is one target's part of a snapshot.
+// held is one target's part of a snapshot.
 type held struct {
 	meta     recording.Meta
 	snapshot *recording.Snapshot

@@ -10,8 +10,8 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Release removes probes and agents from a target that runs on, and waits until the agents have left. Its recording is
-// still served, and Watch watches it again. It implements api.Releaser.
+// Release removes probes and agents from a target that runs on, and waits until the agents have left. Its recording
+// is still served, and Watch watches it again.
 func (d *Daemon) Release(ctx context.Context, r api.WatchRequest) error {
 	if err := d.follower.turn(ctx, func() error { return d.follower.release(r) }); err != nil {
 		return err

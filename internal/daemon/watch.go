@@ -19,7 +19,7 @@ const (
 	followEvery = 2 * time.Millisecond
 )
 
-// Watch makes a process a target. It implements api.Adder.
+// Watch makes a process a target.
 func (d *Daemon) Watch(ctx context.Context, r api.WatchRequest) error {
 	if !r.AnyOwner {
 		if err := belongs(r.PID, r.Owner); err != nil {

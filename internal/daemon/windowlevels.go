@@ -22,7 +22,7 @@ type gpuWindows interface {
 	WindowNear(pids []uint32, within time.Duration) bool
 }
 
-// windowSource lets the overhead governor set the window period by levels. It implements overhead.Metered.
+// windowSource lets the overhead governor set the window period by levels.
 type windowSource struct {
 	windows   gpuWindows
 	period    time.Duration

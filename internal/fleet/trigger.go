@@ -86,7 +86,7 @@ func ParseThreshold(text string, percent bool) (Threshold, error) {
 // Facts are what a stretch of a recording says.
 type Facts = api.Facts
 
-// state of the triggers of one target.
+// triggerState is the state of the triggers of one target.
 type triggerState struct {
 	slow, idle, failing time.Duration // for how long it is so
 	oomKills            int64         // of the control group, when it was last looked at; -1: not known

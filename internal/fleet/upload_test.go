@@ -35,7 +35,7 @@ type store struct {
 
 func newStore(t *testing.T) *store { return &store{s3test.Start(t), t} }
 
-// config is that of an uploader into the store, by the link.
+// configOf is the configuration of an uploader into the store, by the link.
 func configOf(endpoint string) UploadConfig {
 	return UploadConfig{
 		Endpoint: endpoint,

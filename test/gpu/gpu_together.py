@@ -4,7 +4,7 @@ attachments of each fit into minutes.
 They take turns on the device, which makes iterations and pauses longer than they are alone: what is asked here is harm,
 and what stays. Each interval alone is alone for all of them at once, and so the pace after windows and attachments can
 be held against the one before. Windows leave memory, and the daemon makes them rarer for it
-(internal/capture/gpu/thrift.go): where it does, it is said after how many, and attached anew.
+(internal/capture/gpu/leak_limit.go): where it does, it is said after how many, and attached anew.
 """
 
 import collections

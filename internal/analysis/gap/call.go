@@ -80,7 +80,7 @@ const (
 // a result, like .item(), and no transfer that bandwidth matters for.
 const smallCopy = 64 << 10
 
-// copies notes what is known of each copy, by op. nil where there is none.
+// copiesOf returns what is known of each copy, by op; nil where there is none.
 func copiesOf(t *timeline.Timeline) []uint8 {
 	var out []uint8
 	for _, i := range t.Copies {
@@ -127,7 +127,7 @@ func (w *walker) copied(op int32) uint8 {
 	return w.copies[op]
 }
 
-// waits reports whether a call returns when the GPU has done what it was called for.
+// waitsForGPU reports whether a call returns when the GPU has done what it was called for.
 func (w *walker) waitsForGPU(op int32) bool {
 	switch w.classes[w.t.Ops[op].Func].kind {
 	case syncCall:

@@ -35,7 +35,7 @@ type sample struct {
 	stack uint32 // index + 1 into Meta.Stacks; 0: none
 }
 
-// threadsOf gathers the threads of a recording, ordered by PID and TID.
+// gather collects the threads of a recording, ordered by PID and TID.
 func (w *walker) gather(scheduled []threads.Thread) {
 	w.byKey, w.owners = map[key]int32{}, make([]*thread, len(w.t.Threads))
 	for i := range w.t.Threads {

@@ -57,7 +57,7 @@ func launch(fn uint16, ts, grid, block uint64) event.Event {
 	return e
 }
 
-// recording puts events into a recording with the window [1000, 1 s * 1000], ordered by time.
+// recordingOf puts events into a recording with the window [1000, 1 s * 1000], ordered by time.
 func recordingOf(events ...event.Event) *recording.Recording {
 	slices.SortStableFunc(events, func(a, b event.Event) int { return cmp.Compare(a.TS, b.TS) })
 	return &recording.Recording{

@@ -252,7 +252,7 @@ func (s *Study) Error() float64 {
 }
 
 // Learned is by how much a replay is off that knows what waited for what, but takes how long everything took from the
-// other half of the recording (replay.Halves): the larger of the two. Unlike Error it is not 0 by construction.
+// other half of the recording (replay.CrossValidate): the larger of the two. Unlike Error it is not 0 by construction.
 func (s *Study) Learned() float64 { return s.learned }
 
 func (s *Study) crossValidate() float64 {

@@ -27,7 +27,7 @@ import (
 // testTimeout is how long a test waits for what must happen; nothing depends on how soon it does.
 const testTimeout = 30 * time.Second
 
-// program is a Python program that runs a line that it is told, and says "ok" then.
+// script is a Python program that runs each line that it is sent, and answers "ok".
 type script struct {
 	t   *testing.T
 	pid int

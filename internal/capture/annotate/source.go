@@ -37,7 +37,7 @@ const (
 	maxPrograms, maxGone = 1024, 256
 )
 
-// Source reads the scopes of all targets. It implements daemon.Source, daemon.Feeder and daemon.Ranger.
+// Source reads the scopes of all targets. It implements daemon.Source.
 type Source struct {
 	log   *zap.Logger
 	clock func() uint64
@@ -157,8 +157,7 @@ func (s *Source) retire(q *program) {
 	}
 }
 
-// Feed hands over what the rings hold, says that they are read, and looks for new ones. It
-// implements daemon.Feeder.
+// Feed hands over what the rings hold, says that they are read, and looks for new ones.
 func (s *Source) Feed(_ uint64, emit func([]event.Event)) {
 	now := s.clock()
 	for _, q := range s.due(now) {
@@ -246,8 +245,7 @@ func (s *Source) note(living, last []*program) {
 	}
 }
 
-// Ranges returns the texts with these numbers, and for each number its index + 1 among them. It
-// implements daemon.Ranger.
+// Ranges returns the texts with these numbers, and for each number its index + 1 among them.
 func (s *Source) Ranges(used []int32) (rows []string, at map[int32]int32) {
 	at = make(map[int32]int32, len(used))
 	for _, n := range used {

@@ -122,7 +122,7 @@ func (l *library) failed() []uprobe.Failure {
 	return out
 }
 
-// Complete returns what was counted of frequent calls and is in no event yet. It implements daemon.Completer.
+// Complete returns what was counted of frequent calls and is in no event yet.
 func (s *Source) Complete(to uint64) []event.Event { return s.attacher.Skipped(to) }
 
 // probedUntil is, by function, the last level at which it is probed in one library at least.
@@ -202,7 +202,7 @@ func (s *spent) note(e *event.Event, calls, ns uint64, until int) {
 // maxCounted bounds the processes whose calls are counted apart.
 const maxCounted = 4096
 
-// Observe counts what the programs said. It implements daemon.Observer.
+// Observe counts what the programs said.
 func (s *Source) Observe(batch []event.Event) {
 	c := &s.counted
 	c.mu.Lock()

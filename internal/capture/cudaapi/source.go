@@ -1,6 +1,5 @@
-// Package cudaapi is the source of CUDA API calls: it finds the CUDA libraries that
-// a target has mapped, chooses what to probe in them from the table of package
-// cuda and where from package probe, and keeps the probes on until the process is
+// Package cudaapi is the source of CUDA API calls. It finds the CUDA libraries that a target has mapped, chooses by the
+// table of package cuda what to probe in them and by package uprobe where, and keeps the probes on until the process is
 // gone. Its events come out of the rings that the programs write into.
 package cudaapi
 
@@ -48,7 +47,7 @@ type Options struct {
 	Complain      func(error)   // is told what cannot be returned: that a probe could not be taken off; may be nil
 }
 
-// Source probes CUDA libraries. It implements daemon.Source and daemon.Tables.
+// Source probes CUDA libraries. It implements daemon.Source.
 type Source struct {
 	opts     Options
 	attacher *uprobe.Attacher
@@ -482,7 +481,7 @@ func (s *Source) State() recording.Source {
 	return state
 }
 
-// Helpers returns the process id of the link holder, while there is one. It implements daemon.Helped.
+// Helpers returns the process id of the link holder, while there is one.
 func (s *Source) Helpers() []int {
 	if s.opts.LinkHolder == nil || s.opts.LinkHolder.Err() != nil {
 		return nil

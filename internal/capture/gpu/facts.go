@@ -176,7 +176,7 @@ func (f *facts) ended(w recording.GPUWindow, dropped uint64, starved bool) {
 	f.windows = append(f.windows, w)
 }
 
-// refused notes a window that never began.
+// refusedOne notes a window that never began.
 func (f *facts) refusedOne() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

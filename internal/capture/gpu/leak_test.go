@@ -70,7 +70,7 @@ func (p *grower) run(windows int) bool {
 func each(bytes float64) func(int) float64 { return func(int) float64 { return bytes } }
 func still(int64) float64                  { return 0 }
 
-// once takes a number of random values to choose from: noise that depends on the time alone.
+// noise returns noise that depends on the time alone: it chooses from a number of random values.
 func noise(bytes float64, every int64) func(int64) float64 {
 	dice := rand.New(rand.NewPCG(3, 4))
 	values := make([]float64, 1<<16)

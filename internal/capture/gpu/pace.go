@@ -137,5 +137,5 @@ func (p *paces) note(batch []event.Event) {
 	}
 }
 
-// Observe counts what probes saw, to know how fast processes get on. It implements daemon.Observer.
+// Observe counts what probes saw, to know how fast processes get on.
 func (s *Source) Observe(batch []event.Event) { s.paces.note(batch) }

@@ -24,8 +24,7 @@ const (
 	maxGone     = 256 // that have ended
 )
 
-// Source brings agents into targets and reads what they saw. It implements
-// daemon.Source, daemon.Feeder, daemon.Observer and daemon.Activity.
+// Source brings agents into targets and reads what they saw. It implements daemon.Source.
 type Source struct {
 	opts           Options
 	tables         tables
@@ -163,8 +162,7 @@ func (s *Source) factsOf(p *proc.Process) *facts {
 	return newFacts(p.PID)
 }
 
-// Feed hands over what the rings hold; held is the time (ns) since which the recorder holds
-// events. It implements daemon.Feeder.
+// Feed hands over what the rings hold; held is the time (ns) since which the recorder holds events.
 func (s *Source) Feed(held uint64, emit func([]event.Event)) {
 	s.feed.Lock()
 	defer s.feed.Unlock()

@@ -41,7 +41,7 @@ type block struct {
 
 func newFeeding() feeding { return feeding{live: map[blockKey]*block{}} }
 
-// Feed hands over what has come since the last call. It implements daemon.Feeder.
+// Feed hands over what has come since the last call.
 func (s *Source) Feed(held uint64, emit func(batch []event.Event)) {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
@@ -135,8 +135,7 @@ func (s *Source) keepStacks(now uint64) {
 	}
 }
 
-// Complete returns how devices stand at the time to (ns), and the sampled allocations that are live then. It
-// implements daemon.Completer.
+// Complete returns how devices stand at the time to (ns), and the sampled allocations that are live then.
 func (s *Source) Complete(to uint64) []event.Event {
 	off := s.Level() == levelOff
 	s.feed.mu.Lock()

@@ -54,8 +54,7 @@ type Options struct {
 	Stacks     Stacks             // nil: samples have no stacks
 }
 
-// Source probes PyTorch's libc10 and the CUDA driver. It implements daemon.Source, daemon.Feeder, daemon.Completer and
-// overhead.Source.
+// Source probes PyTorch's libc10 and the CUDA driver. It implements daemon.Source and overhead.Source.
 type Source struct {
 	opts     Options
 	programs *programs

@@ -335,7 +335,7 @@ func (s *Source) State() recording.Source {
 // Losses returns nothing: State says what is not there.
 func (s *Source) Losses() []loss.Loss { return nil }
 
-// Helpers returns the processes that read the sensors. It implements daemon.Helped.
+// Helpers returns the processes that read the sensors.
 func (s *Source) Helpers() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

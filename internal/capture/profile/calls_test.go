@@ -9,8 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
-// native and Python frames must stand in the order in which they called each other,
-// whichever way a CPython version runs its calls.
+// inOrder tests that native and Python frames stand in the order of their calls, whichever way a CPython version runs
+// its calls.
 func inOrder(t *testing.T, s *following) {
 	found := pythons()
 	if len(found) == 0 {

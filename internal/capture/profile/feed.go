@@ -11,9 +11,8 @@ import (
 // batchEvents is how many events are handed over at once.
 const batchEvents = 128
 
-// Feed takes what has come since the last call and hands the samples that are
-// complete to emit; held is the time (ns) since which the recorder holds events. A
-// batch is valid only until emit returns. It implements daemon.Feeder.
+// Feed takes what has come since the last call and hands the samples that are complete to emit; held is the time
+// (ns) since which the recorder holds events. A batch is valid only until emit returns.
 func (s *Source) Feed(held uint64, emit func(batch []event.Event)) {
 	s.feed.Lock()
 	defer s.feed.Unlock()
@@ -58,8 +57,7 @@ func (s *Source) pass(held uint64, all bool, emit func(batch []event.Event)) {
 	s.clean(now)
 }
 
-// Settled reports whether no sample of before to (ns) waits for the unwinder any more. It
-// implements daemon.Settler.
+// Settled reports whether no sample of before to (ns) waits for the unwinder any more.
 func (s *Source) Settled(to uint64) bool {
 	s.feed.Lock()
 	defer s.feed.Unlock()

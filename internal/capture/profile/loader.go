@@ -273,7 +273,7 @@ func (l *loader) tables(x *image, table *unwind.Table) (*filled, error) {
 	return f, nil
 }
 
-// Number numbers an unwind rule; it implements unwind.Numbers.
+// Number numbers an unwind rule.
 func (l *loader) Number(info support.UnwindInfo) (uint16, error) {
 	if number, ok := l.numbers[info]; ok {
 		return number, nil

@@ -19,7 +19,7 @@ func (m *modules) mapping(p *proc.Process, from, to int) {
 	}
 }
 
-// named counts the files of a process that a module is to be had for.
+// meet returns how many files of a process have a module.
 func (m *modules) meet(p *proc.Process) (n int) {
 	for _, t := range m.spaces[p.PID].mappings {
 		if m.module(p.PID, fileKey{t.Dev, t.Inode, t.Path}) != nil {

@@ -47,7 +47,7 @@ type Options struct {
 	// hold the native unwinder; nil: it runs in this process, whose other goroutines then
 	// feel it.
 	Helper  []string
-	Symbols *symbol.Table // names native code; nil: one with symbol.DefaultBudget
+	Symbols *symbol.Table // names native code; nil: one with the default budget
 	Log     *zap.Logger   // nil: silent
 
 	noCPUs error // tests: why events of CPUs are refused

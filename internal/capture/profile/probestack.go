@@ -171,7 +171,7 @@ func (p *probes) close() {
 
 var errBeyond = errors.New("beyond the copy of the stack")
 
-// copied is a stack that was copied; it implements callers.Memory.
+// copied is a stack that was copied.
 type copied struct {
 	base  uint64
 	bytes []byte

@@ -20,8 +20,8 @@ import (
 // sourceName is what the source is called in status and reports.
 const sourceName = recording.SamplesSource
 
-// Source samples the threads of targets. It implements daemon.Source, and
-// daemon.Feeder and daemon.Stacker: its events come out of a ring of its own.
+// Source samples the threads of targets. It implements daemon.Source. Its events come out of a
+// ring of its own.
 type Source struct {
 	opts     Options
 	programs *programs
@@ -66,7 +66,7 @@ type libraryState struct {
 	err      error    // why; nil while it starts
 }
 
-// proc is one process that is sampled.
+// tracked is one process that is sampled.
 type tracked struct {
 	process   *proc.Process
 	threads   *threads // used by Follow until opened, then under the lock

@@ -40,7 +40,7 @@ type holder struct {
 	mapping process.RawMapping
 }
 
-// opened is what code is read from.
+// codeFile is what code is read from.
 type codeFile interface {
 	io.ReaderAt
 	io.Closer

@@ -2,13 +2,10 @@ package profile
 
 import "github.com/inferscope/inferscope/internal/recording"
 
-// Stacks returns the stacks with these numbers (Args[0] of Sample events), named, as
-// one tree, and for each number its index + 1 in the tree. A number that is missing
-// there has no stack any more. It implements daemon.Stacker.
-//
-// Numbers are not indexes, so that they stay unique for as long as the daemon runs,
-// while a recording carries only the stacks of its own samples: those of another
-// target never get into it.
+// Stacks returns the stacks with these numbers (Args[0] of Sample events), named, as one tree, and for each number
+// its index + 1 in the tree. A number that is missing there has no stack any more. Numbers are not indexes, so that
+// they stay unique for as long as the daemon runs, while a recording carries only the stacks of its own samples:
+// those of another target never get into it.
 func (s *Source) Stacks(numbers []uint64) ([]recording.Frame, []recording.Node, map[uint64]uint64) {
 	p := s.table.pick(numbers)
 	return p.named(s.namer.rows(p.frames))

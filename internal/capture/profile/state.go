@@ -37,8 +37,7 @@ func (s *Source) State() recording.Source {
 	return state
 }
 
-// Helpers returns the process ids of the processes that work for the source. It
-// implements daemon.Helped.
+// Helpers returns the process ids of the processes that work for the source.
 func (s *Source) Helpers() []int {
 	if r, ok := s.library.Load().unwinder.(*remote); ok && r.err() == nil {
 		return []int{r.pid()}

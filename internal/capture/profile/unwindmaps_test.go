@@ -15,10 +15,10 @@ import (
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
-// numbered is a unwind.Numbers.
+// numbered numbers unwind rules.
 type numbered map[support.UnwindInfo]uint16
 
-// Number implements unwind.Numbers.
+// Number returns the number of info, a new one if info is new.
 func (n numbered) Number(info support.UnwindInfo) (uint16, error) {
 	if _, ok := n[info]; !ok {
 		n[info] = uint16(len(n))

@@ -42,7 +42,7 @@ type process struct {
 	tls []*tlsLibrary
 }
 
-// Source follows requests. It implements daemon.Source, daemon.Feeder, daemon.Requester and overhead.Source.
+// Source follows requests. It implements daemon.Source and overhead.Source.
 type Source struct {
 	opts     Options
 	programs *programs
@@ -203,7 +203,7 @@ func (s *Source) State() recording.Source {
 	return state
 }
 
-// Requests returns those that overlap [from, to] (ns). It implements daemon.Requester.
+// Requests returns those that overlap [from, to] (ns).
 func (s *Source) Requests(from, to uint64) []recording.Request {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
@@ -230,14 +230,14 @@ func (s *Source) Requests(from, to uint64) []recording.Request {
 	return out
 }
 
-// OnEnd has f called with each request that ends from now on. It implements daemon.Requester.
+// OnEnd has f called with each request that ends from now on.
 func (s *Source) OnEnd(f func(*recording.Request)) {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	s.feed.onEnd = append(s.feed.onEnd, f)
 }
 
-// Serving returns how many requests each process serves now. It implements daemon.Requester.
+// Serving returns how many requests each process serves now.
 func (s *Source) Serving() map[uint32]int {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
@@ -251,7 +251,7 @@ func (s *Source) Serving() map[uint32]int {
 // Fill returns how full the ring was at the last Feed, from 0 to 1: the daemon comes again the sooner.
 func (s *Source) Fill() float64 { return math.Float64frombits(s.fill.Load()) }
 
-// Feed hands over what has come since the last call. It implements daemon.Feeder.
+// Feed hands over what has come since the last call.
 func (s *Source) Feed(held uint64, emit func(batch []event.Event)) {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()

@@ -38,7 +38,7 @@ func newTapping() tapping {
 	return tapping{conns: map[uint64]*tap{}, open: map[string]*recording.EngineRequest{}}
 }
 
-// tap is one direction of a connection between an API server and an engine. It implements engine.Sink.
+// tap is one direction of a connection between an API server and an engine.
 type tap struct {
 	*engine.Conn
 	all *tapping
@@ -290,8 +290,7 @@ func (t *tapping) detail() string {
 	return ""
 }
 
-// Steps returns the steps of engines within [from, to] (ns), and the requests that they worked on then. It implements
-// daemon.Stepper.
+// Steps returns the steps of engines within [from, to] (ns), and the requests that they worked on then.
 func (s *Source) Steps(from, to uint64) (steps []recording.Step, requests []recording.EngineRequest) {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()

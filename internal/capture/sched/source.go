@@ -43,8 +43,7 @@ type Options struct {
 	noCast bool // tests: as before Linux 6.2
 }
 
-// Source follows the scheduling of processes. It implements daemon.Source,
-// daemon.Observer, daemon.Completer and daemon.Namer.
+// Source follows the scheduling of processes. It implements daemon.Source.
 type Source struct {
 	opts   Options
 	kernel *kernel

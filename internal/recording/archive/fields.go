@@ -243,7 +243,7 @@ func stateFields() []field {
 	})
 }
 
-// lifecycleFields describe fork, exec and exit (bpf/process.bpf.c).
+// requestChunkFields describe a write of a part of an answer.
 func requestChunkFields() []field {
 	return slices.Concat(times(), []field{
 		process(), thread(), function("func", "unused, 0"), flags(), ret("ret", "unused, 0"),
@@ -254,6 +254,7 @@ func requestChunkFields() []field {
 	})
 }
 
+// lifecycleFields describe fork, exec and exit (bpf/process.bpf.c).
 func lifecycleFields() []field {
 	return rawFields(rawDocs{
 		function: "unused, 0", kind: "enum event_kind (bpf/event.h): 2 fork, 3 exec, 4 exit",

@@ -26,7 +26,7 @@ func all(t *timeline.Timeline) []int32 {
 	return out
 }
 
-// any puts the spans of all processes together.
+// either returns the union of the spans of all processes.
 func either(t *timeline.Timeline, spans func(*timeline.Seen) timeline.Spans) timeline.Spans {
 	var list []timeline.Span
 	for p := range t.Seen {

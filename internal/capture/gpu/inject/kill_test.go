@@ -74,7 +74,7 @@ func injectAndDie(pid, step string) error {
 	return err
 }
 
-// helper starts the test binary as one that injects.
+// startHelper starts the test binary as one that injects.
 func startHelper(t *testing.T, v *victim, step string) (*exec.Cmd, <-chan struct{}) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")

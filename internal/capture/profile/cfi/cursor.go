@@ -1,8 +1,7 @@
 // Package cfi reads the call frame information that compilers leave in .eh_frame (DWARF 5,
 // chapter 6.4; Linux Standard Base 5.0, "Exception Frames"): its numbers and pointers, what
-// functions share, and the instructions of their programs. What the instructions do is the
-// business of who reads them: package sampler/tables makes rules for BPF programs of whole
-// files, package dump/cfi looks for one caller.
+// functions share, and the instructions of their programs. Its users interpret the instructions: package unwind makes
+// rules for BPF programs of whole files, package callers looks for one caller.
 //
 // The bytes belong to a target and are hostile input to a root process: nothing here reads
 // outside of them, or runs longer than they are.

@@ -64,7 +64,7 @@ func (m *memory) read(addr uint64, b []byte) error {
 	return nil
 }
 
-// Word reads 8 bytes; it implements callers.Memory.
+// Word reads 8 bytes.
 func (m *memory) Word(addr uint64) (uint64, error) {
 	if addr >= m.base && addr-m.base+8 <= uint64(len(m.stack)) {
 		return binary.LittleEndian.Uint64(m.stack[addr-m.base:]), nil

@@ -38,7 +38,7 @@ type Options struct {
 	root string // tests: what stands before /proc and /sys
 }
 
-// Source samples. It implements daemon.Source and daemon.Gauge.
+// Source samples. It implements daemon.Source.
 type Source struct {
 	opts  Options
 	files files
