@@ -169,7 +169,7 @@ def ask(port, tokens, tag, tls=False):
         % len(body)
     )
     with connect(port, tls) as sock:
-        lines, own, kernel, usage, name = Arrivals(sock), [], [], None, ""
+        lines, own, kernel, usage, name, metrics = Arrivals(sock), [], [], None, "", None
         sent = time.time_ns()
         sock.sendall(head.encode() + body)
         status = lines.line()
@@ -179,12 +179,12 @@ def ask(port, tokens, tag, tls=False):
             if not line.startswith(b"data: {"):
                 continue
             part = json.loads(line[6:])
-            name = name or part.get("id", "")
+            name, metrics = name or part.get("id", ""), part.get("metrics") or metrics
             usage = (part.get("usage") or {}).get("completion_tokens", usage)
             if any(x.get("delta", {}).get("content") for x in part.get("choices", [])):
                 own.append(lines.own)
                 kernel.append(lines.kernel)
-    return {"tag": tag, "id": name, "sent": sent, "own": own, "kernel": kernel, "usage": usage}
+    return {"tag": tag, "id": name, "sent": sent, "own": own, "kernel": kernel, "usage": usage, "metrics": metrics}
 
 
 def tags(streams, rounds):

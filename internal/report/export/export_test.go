@@ -318,10 +318,12 @@ func TestJSONLRequests(t *testing.T) {
 		Outcome: "complete", Streamed: true, OutputTokens: 11, TokenSource: "usage",
 	}}
 	m.EngineRequests = []recording.EngineRequest{{
-		ID: "cmpl-1-0", PID: 9, Asked: middle + 100, Scheduled: middle + 600, First: middle + 1600, Last: middle + 9600,
-		Finish: "stop",
+		ID: "cmpl-1-0", PID: 9, Asked: middle + 100, Queued: middle + 300, Scheduled: middle + 600,
+		First: middle + 1600, Last: middle + 9600, Finish: "stop",
 	}}
-	m.Steps = []recording.Step{{TS: m.To + 5, PID: 9, Requests: 3, Tokens: 4, Stats: true, Waiting: 2}}
+	m.Steps = []recording.Step{{
+		TS: m.To + 500, Made: m.To + 200, PID: 9, Requests: 3, Tokens: 4, Stats: true, Waiting: 2,
+	}}
 	rec.Events = append(rec.Events, event.Event{
 		TS: rec.Events[len(rec.Events)-1].TS, Dur: 500, Kind: event.RequestChunk, Flags: event.Timed, PID: m.Target,
 		TID:  5,
@@ -349,9 +351,10 @@ func TestJSONLRequests(t *testing.T) {
 		},
 		"request_chunk": {"request": 7.0, "parts": 2.0, "dur_us": 0.5, "tid": 5.0},
 		"engine_request": {
-			"id": "cmpl-1-0", "queue_us": 0.5, "prefill_us": 1.0, "decode_us": 8.0, "finish": "stop", "pid": 9.0,
+			"id": "cmpl-1-0", "handed_us": 0.2, "queue_us": 0.5, "prefill_us": 1.0, "decode_us": 8.0, "finish": "stop",
+			"pid": 9.0,
 		},
-		"engine_step": {"requests": 3.0, "tokens": 4.0, "waiting": 2.0, "running": 0.0},
+		"engine_step": {"requests": 3.0, "tokens": 4.0, "waiting": 2.0, "running": 0.0, "sent_us": 0.3},
 	} {
 		for key, v := range want {
 			if got[kind][key] != v {

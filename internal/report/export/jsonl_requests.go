@@ -106,6 +106,7 @@ func (l *lines) request(r *recording.Request) {
 
 func (l *lines) step(s *recording.Step) {
 	l.begin(&event.Event{TS: s.TS, PID: s.PID}, "engine_step", "engine step")
+	l.after("sent_us", s.Made, s.TS)
 	l.number("engine", uint64(s.Engine))
 	l.number("requests", uint64(s.Requests))
 	l.number("tokens", uint64(s.Tokens))
@@ -130,6 +131,7 @@ func (l *lines) engine(ts uint64, q *recording.EngineRequest) {
 	l.count("output_tokens", uint64(q.OutputTokens))
 	l.count("steps", uint64(q.Steps))
 	l.count("preemptions", uint64(q.Preemptions))
+	l.after("handed_us", q.Asked, q.Queued) // the engine looks for requests between steps
 	l.after("queue_us", cmp.Or(q.Asked, q.Queued), q.Scheduled)
 	l.after("prefill_us", q.Scheduled, q.First)
 	l.after("decode_us", q.First, q.Last)
