@@ -2,7 +2,7 @@
 //go:build ignore
 
 /*
- * Turns CUDA calls into events. Package probe attaches these programs to the
+ * Turns CUDA calls into events. Package uprobe attaches these programs to the
  * functions of libcuda and libcudart in one of three ways, and loads only those
  * of the way that the kernel has:
  *
@@ -12,7 +12,7 @@
  *
  * A program may be preempted by another thread that runs it on the same CPU, so
  * per-CPU data is changed atomically or under the ring's own lock, and the stack
- * stays below 64 bytes (shapes.h gives the reason; a test of package probe checks it).
+ * stays below 64 bytes (shapes.h gives the reason; a test of package uprobe checks it).
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The only structures that BPF programs and Go share. bpf2go makes the Go types
+ * Events, which BPF programs, the agent and Go share. bpf2go makes the Go types
  * out of this file's BTF; internal/recording/event tests their sizes and offsets.
  */
 #ifndef INFERSCOPE_EVENT_H
@@ -22,7 +22,7 @@ enum event_kind {
 	EVENT_OVERHEAD = 11, /* CUPTI itself or the driver took time: instrumentation, buffers, lazy loading */
 	EVENT_RANGE = 12,    /* a named range of a thread: NVTX, or a scope of the Python package */
 	EVENT_SKIPPED = 13,  /* calls that have no event of their own; see "Frequent calls" below */
-	EVENT_MEMORY = 80,   /* how much memory of a device a framework holds; see "Memory" below, also for the rest */
+	EVENT_MEMORY = 80,   /* how much memory of a device is allocated; see "Memory" below, also for the rest */
 	EVENT_MEMORY_FLOW = 81,
 	EVENT_ALLOCATION = 82,
 	EVENT_OUT_OF_MEMORY = 83,
@@ -155,15 +155,15 @@ enum offcpu_mark {
  * Memory that PyTorch's allocators hand out (memory.bpf.c). In all of them func is the device: c10::DeviceType in the
  * low byte (0 CPU, 1 CUDA), its index in the high one (255: none). What the CUDA driver allocates (memory_driver.h) has
  * types of its own: 0x40 on a GPU, 0x41 pinned, 0x42 managed, 0x43 arrays (without padding), 0x44 mapped from another
- * process or API (0 bytes: of a size that is not known). Of these all is since the attach, and args[1] of MEMORY and
- * args[3] of OUT_OF_MEMORY are as args[0] and args[2].
+ * process or API (0 bytes: of a size that is not known). Their totals begin at the attach, and args[1] of MEMORY and
+ * args[3] of OUT_OF_MEMORY equal args[0] and args[2].
  * MEMORY, MEMORY_FLOW
  *   ts, dur  from the device's last such event (at first: from its first call that was seen) to this one; EVENT_TIMED
- *   MEMORY at the end: args[0] bytes in blocks, args[1] bytes in segments; args[2] the most in blocks in between;
- *            args[3] in blocks before the first call that was seen
- *   MEMORY_FLOW since the first call that was seen: args[0] allocations, args[1] frees, args[2] bytes of the one,
- *            args[3] of the other. Exact.
- * ALLOCATION, one chosen by chance: each byte is as likely as any other
+ *   MEMORY, at the end of that time: args[0] bytes in blocks, args[1] bytes in segments, args[2] the most in blocks
+ *            since ts, args[3] bytes in blocks before the first call that was seen
+ *   MEMORY_FLOW, since the first call that was seen: args[0] allocations, args[1] frees, args[2] bytes allocated,
+ *            args[3] bytes freed. Exact.
+ * ALLOCATION, a random sample: each byte is equally likely
  *   ts, dur  from the allocation to the free; EVENT_TIMED. With ALLOCATION_LIVE to the end of the window: not freed.
  *   args[0]  index + 1 into the recording's stack tree; 0: no stack
  *   args[1]  address

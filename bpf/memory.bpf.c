@@ -187,8 +187,8 @@ static __always_inline __u32 highest(__u64 x)
 }
 
 /*
- * An exponentially distributed number with this mean: -ln(u) of a u in (0, 1]. The logarithm is that of the
- * highest bit, and between powers of two the parabola that is right at both ends: off by 0.008 at most.
+ * Returns an exponentially distributed number with this mean: -ln(u) of a u in (0, 1]. The logarithm is that of
+ * the highest bit, plus a parabola that is exact at the powers of two: off by 0.008 at most.
  */
 static __always_inline __s64 distance(__u64 mean)
 {
@@ -201,7 +201,7 @@ static __always_inline __s64 distance(__u64 mean)
 	return (__s64)(mean * log >> 16) + 1;
 }
 
-/* The class of a size. The mask is in assembly because the compiler, which knows the range, would leave it out. */
+/* Returns the class of a size. The verifier needs the mask, which the compiler would drop as redundant. */
 static __always_inline struct memory_class *class_of(struct memory_device *d, __u64 bytes)
 {
 	__u64 i = highest(bytes >> 9 | 1);
@@ -212,15 +212,15 @@ static __always_inline struct memory_class *class_of(struct memory_device *d, __
 	return &d->classes[i];
 }
 
-/* The mean of the window that begins. */
+/* Begins a window, with a new mean. */
 static __noinline int begin_window(struct memory_class *c, __u64 now)
 {
 	__u64 budget = memory_budget ? memory_budget : 1, mean, half;
 
 	if (!c)
 		return 0;
-	/* By the rate since the last window began; no less than half of what it was, so that the next burst is met
-	 * prepared. */
+	/* By the rate since the last window began, but at least half of the old one, so that the next burst does not
+	 * find it too small. */
 	mean = c->calls > MEMORY_BURST * budget ? c->seen / (budget * ((now - c->window) / MEMORY_WINDOW | 1)) : 0;
 	half = c->mean / 2;
 	if (mean < half)
@@ -240,7 +240,7 @@ static __noinline int begin_window(struct memory_class *c, __u64 now)
 
 static const struct memory_device nothing;
 
-/* What is known of a device from its first call on; NULL: there are too many. */
+/* Adds a device at its first call; NULL: there are too many. */
 static __noinline struct memory_device *first_call(__u64 key, __u64 before, __u64 now)
 {
 	struct memory_device *d;
@@ -404,7 +404,7 @@ static __noinline int note_live(struct memory_device *d, struct memory_stack *s)
 	return 0;
 }
 
-/* The record of an allocation that was chosen from its class; NULL where samples are off or there is no room. */
+/* Reserves the record of an allocation that was chosen; NULL where samples are off or there is no room. */
 static __always_inline struct memory_stack *reserve_sample(struct memory_class *c, __u32 device)
 {
 	struct memory_stack *s;
@@ -448,7 +448,7 @@ static __noinline int sample(struct pt_regs *ctx, struct memory_device *d, struc
 	return 0;
 }
 
-/* Tells that a sampled block was freed. */
+/* Reports that a sampled block was freed. */
 static __noinline int send_free(__u64 key, __u64 pointer)
 {
 	struct memory_record *r = bpf_ringbuf_reserve(&memory_records, sizeof(*r), 0);
@@ -480,7 +480,7 @@ static __noinline int free_block(struct memory_device *d, __u64 key, __u64 point
 	return send_free(key, pointer);
 }
 
-/* Whether an allocation becomes a sample. */
+/* Reports whether an allocation becomes a sample. */
 static __always_inline bool chosen(struct memory_class *c, __u64 bytes, __u64 now)
 {
 	if ((__s64)(now - c->window) > MEMORY_WINDOW) /* another thread may have seen a later tick */

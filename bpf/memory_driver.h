@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What the CUDA driver allocates and frees: probes on cuMemAlloc, cuMemFree and their kin. An allocation counts when
- * its call returns, a free when its call begins: from then on another thread may get the address.
+ * Records what the CUDA driver allocates and frees, by probes on cuMemAlloc, cuMemFree and the like. An allocation
+ * counts when its call returns, a free when its call begins: from then on another thread may get the address.
  *
- * Physical memory (cuMemCreate) is freed when its handle is released and nothing maps it any more: programs release
- * handles as soon as they are mapped. Memory of other processes (CUDA IPC, shareable handles) and of other APIs (external
- * memory) has a device of its own, DRIVER_SHARED, since it is not the process's.
+ * Physical memory (cuMemCreate) counts as freed when its handle is released and nothing maps it any more: programs
+ * release handles as soon as they are mapped. Memory of other processes (CUDA IPC, shareable handles) and of other APIs
+ * (external memory) has a device of its own, DRIVER_SHARED.
  */
 #ifndef INFERSCOPE_MEMORY_DRIVER_H
 #define INFERSCOPE_MEMORY_DRIVER_H
@@ -13,7 +13,7 @@
 #define DRIVER_BLOCKS 65536
 #define DRIVER_MAPPINGS 16384
 #define DRIVER_CONTEXTS 4096
-#define DRIVER_UNMAPPED 4096	  /* mappings, known or not, that one cuMemUnmap ends at most */
+#define DRIVER_UNMAPPED 4096	  /* mappings, known or not, that are ended by one cuMemUnmap at most */
 #define DRIVER_GRAIN (2ULL << 20) /* bytes that every mapping is a multiple of */
 #define DRIVER_OUT_OF_MEMORY 2	  /* CUDA_ERROR_OUT_OF_MEMORY */
 #define DRIVER_PINNED 0xff41	  /* DRIVER_DEVICE of pinned host memory */
@@ -49,8 +49,8 @@ enum driver_call_kind {
 };
 #define DRIVER_KIND(cookie) ((__u8)(cookie))
 #define DRIVER_DEVICE(cookie) ((__u16)((cookie) >> 8)) /* what it allocates; as func of events */
-#define DRIVER_HANDLE(cookie) ((cookie) >> 24 & 3)     /* by what it goes; 0: an address */
-#define DRIVER_PHYSICAL 1			       /* by a handle of cuMemCreate */
+#define DRIVER_HANDLE(cookie) ((cookie) >> 24 & 3)     /* what identifies it; 0: an address */
+#define DRIVER_PHYSICAL 1			       /* a handle of cuMemCreate */
 #define DRIVER_CURRENT(cookie) ((cookie) >> 26 & 1)    /* it is on the current GPU, or (a context) becomes current */
 
 const enum driver_call_kind *export_driver_call_kind __attribute__((unused));
@@ -64,7 +64,7 @@ struct array_descriptor {
 	__u32 levels; /* not of the descriptor: mipmap levels */
 };
 
-/* A call that has not returned, and what stays of calls that have. */
+/* The call that a thread is in, and the thread's current context. */
 struct driver_call {
 	__u64 cookie; /* 0: none */
 	__u64 sp;
@@ -130,8 +130,8 @@ struct {
 	__type(value, __u64);
 } driver_switches SEC(".maps");
 
-/* Changes while the programs run: what is known of threads' current contexts is of one epoch, since changes between two
- * are not seen. */
+/* Changes while the programs run, each time after changes of current contexts were not seen: what is known of them is
+ * of one epoch. */
 volatile __u64 driver_epoch;
 
 static __always_inline __u64 own_pid(void)
@@ -139,7 +139,7 @@ static __always_inline __u64 own_pid(void)
 	return bpf_get_current_pid_tgid() >> 32 << 32;
 }
 
-/* Adds to what is allocated, and sends how it was before. */
+/* Changes what is allocated, and first sends the previous state if that is due. */
 static __noinline int move_level(struct memory_device *d, __s64 bytes, __u64 device)
 {
 	__u64 now = bpf_ktime_get_ns(), level;
@@ -156,7 +156,7 @@ static __noinline int move_level(struct memory_device *d, __s64 bytes, __u64 dev
 	return 0;
 }
 
-/* Notes that a sample is live; 0 where there is no room, and the sample is lost. */
+/* Adds a sample to the live blocks; 0 where there is no room, so that the sample is lost. */
 static __noinline int note_driver_sample(struct memory_stack *s)
 {
 	struct memory_block block;
@@ -173,7 +173,7 @@ static __noinline int note_driver_sample(struct memory_stack *s)
 	return 0;
 }
 
-/* Samples an allocation; 1 where it did. */
+/* Samples an allocation if it is chosen; 1 where it was. */
 static __noinline int sample_driver(struct pt_regs *ctx, struct memory_device *d, struct driver_call *call)
 {
 	struct memory_stack *s;
@@ -202,7 +202,7 @@ static __noinline int sample_driver(struct pt_regs *ctx, struct memory_device *d
 	return 1;
 }
 
-/* Takes a block away that nothing uses any more. */
+/* Frees a block that nothing uses any more. */
 static __noinline int free_driver_block(struct memory_block *key)
 {
 	struct driver_block *b = bpf_map_lookup_elem(&driver_blocks, key);
@@ -233,7 +233,7 @@ static __noinline int free_driver_block(struct memory_block *key)
 	return 0;
 }
 
-/* One use less of a block. */
+/* Removes a use of a block. */
 static __noinline int release_use(__u64 by_handle, __u64 pointer)
 {
 	struct memory_block key = { .pid = own_pid() | by_handle, .pointer = pointer };
@@ -248,7 +248,7 @@ static __noinline int release_use(__u64 by_handle, __u64 pointer)
 	return free_driver_block(&key);
 }
 
-/* One use more of a block; 0 where it is not known. */
+/* Adds a use of a block; 0 where it is not known. */
 static __noinline int retain(__u64 by_handle, __u64 pointer)
 {
 	struct memory_block key = { .pid = own_pid() | by_handle, .pointer = pointer };
@@ -260,7 +260,7 @@ static __noinline int retain(__u64 by_handle, __u64 pointer)
 	return 1;
 }
 
-/* Notes a new block; 0 where there is no room. */
+/* Adds a block; 0 where there is no room. */
 static __noinline int note_driver_block(struct driver_call *call)
 {
 	struct memory_block key;
@@ -282,7 +282,7 @@ static __noinline int note_driver_block(struct driver_call *call)
 	return 0;
 }
 
-/* Notes that the free of a block is awaited by a sample. */
+/* Marks a block as sampled. */
 static __noinline int mark_sampled(struct driver_call *call)
 {
 	struct memory_block key;
@@ -298,7 +298,7 @@ static __noinline int mark_sampled(struct driver_call *call)
 	return 0;
 }
 
-/* Counts a block that is live. */
+/* Counts a new block, and may sample it. */
 static __noinline int count_driver_block(struct pt_regs *ctx, struct driver_call *call)
 {
 	struct memory_device *d;
@@ -321,7 +321,7 @@ static __noinline int count_driver_block(struct pt_regs *ctx, struct driver_call
 	return 0;
 }
 
-/* 1 where this makes a block count: one that was imported, and is told of as if this call had made it. */
+/* Adds a mapping. Returns 1 where it is the first of an imported block: the call then stands for its allocation. */
 static __noinline int add_mapping(struct driver_call *call)
 {
 	struct driver_mapping mapping;
@@ -354,8 +354,8 @@ static __noinline int add_mapping(struct driver_call *call)
 	return 1;
 }
 
-/* Ends one mapping; returns how far the next one is at least: one that is older than the probes is not known. Not
- * static: so it is verified once, not in each round of the loop that calls it. */
+/* Ends one mapping, if it is known; returns the least distance to the next. It is a global function because the
+ * verifier checks those once, and not in each iteration of the loop that calls it. */
 __noinline __u64 end_mapping(__u64 at)
 {
 	struct memory_block key = { .pid = own_pid(), .pointer = at };
@@ -384,7 +384,7 @@ static __noinline int unmap(__u64 at, __u64 bytes)
 	return 0;
 }
 
-/* The driver has no memory left. */
+/* Records an allocation that failed for want of memory. */
 static __noinline int refused(struct pt_regs *ctx, struct driver_call *call)
 {
 	struct memory_device *d;
@@ -412,8 +412,8 @@ static __noinline int refused(struct pt_regs *ctx, struct driver_call *call)
 	return 0;
 }
 
-/* What a call allocates, and on which GPU: cuMemCreate says in its third parameter, a CUmemAllocationProp; other calls
- * allocate on the current one. */
+/* Returns what a call allocates, and on which GPU: for cuMemCreate it is in the third parameter, a CUmemAllocationProp;
+ * other calls allocate on the current one. */
 static __always_inline __u64 device_of(struct pt_regs *ctx, struct driver_call *call)
 {
 	__u64 device = DRIVER_DEVICE(call->cookie), location = 0; /* type, and index << 32 */
@@ -428,7 +428,7 @@ static __always_inline __u64 device_of(struct pt_regs *ctx, struct driver_call *
 	return (__u32)location == 1 ? (__u8)device | (__u64)(__u8)(location >> 32) << 8 : device;
 }
 
-/* The bits of an element of an array, by CUarray_format; unlisted formats count one byte per channel. */
+/* Returns the bits of an array's element, by CUarray_format; formats not listed count one byte per channel. */
 static __always_inline __u64 element_bits(__u32 format, __u32 channels)
 {
 	switch (format) {
@@ -459,7 +459,7 @@ static __always_inline __u64 element_bits(__u32 format, __u32 channels)
 	return 8 * channels;
 }
 
-/* The bytes of an array's elements: an estimate, since the driver pads them. */
+/* Sets the bytes of an array's elements: an estimate, since the driver pads them. */
 static __noinline int set_array_bytes(struct driver_call *call)
 {
 	__u64 width, height, depth, bits, bytes = 0;
@@ -483,8 +483,8 @@ static __noinline int set_array_bytes(struct driver_call *call)
 	return 0;
 }
 
-/* The parameter that says of which GPU a context is. The empty assembly keeps the compiler from computing an offset into
- * the registers, which the verifier refuses. */
+/* Returns the parameter that names the GPU of a context. The empty assembly keeps the compiler from computing an offset
+ * into the registers, which the verifier refuses. */
 static __always_inline __u64 gpu_of(struct pt_regs *ctx, __u16 parameter)
 {
 	__u64 gpu = PARAM2(ctx);
@@ -547,7 +547,7 @@ static __noinline int enter_rare(struct pt_regs *ctx, struct driver_call *call)
 	return 0;
 }
 
-/* Notes on which GPU a new context is. */
+/* Records on which GPU a new context is. */
 static __noinline int note_context(struct driver_call *call)
 {
 	struct memory_block key;
@@ -656,7 +656,7 @@ static __always_inline void count_switch(void)
 		bpf_map_update_elem(&driver_switches, &pid, &first, BPF_NOEXIST);
 }
 
-/* Follows the thread's current context. Of calls that fail too: their return is not probed. */
+/* Follows the thread's current context. Calls that fail count too, because their return is not probed. */
 SEC("uprobe.multi")
 int driver_context(struct pt_regs *ctx)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * Reads the parameters of a C function at its entry, or at a later instruction before
- * which neither the argument registers nor the stack pointer change (package probe
+ * which neither the argument registers nor the stack pointer change (package uprobe
  * chooses it). Parameters are numbered from 1 and are integers or pointers: no probed
  * function has a float parameter before one that is read.
  */

@@ -108,7 +108,7 @@ struct request_record {
 	__u16 head;
 	__u16 tail;
 	__u16 port; /* local; 0: not known */
-	__u16 flags; /* REQUEST_MORE, REQUEST_H2 */
+	__u16 flags; /* REQUEST_MORE, REQUEST_H2, REQUEST_GAP */
 };
 
 enum request_count {
@@ -119,7 +119,7 @@ enum request_count {
 	REQUEST_COUNTS = 4,
 };
 
-/* tgid -> counts of its own, by enum request_count. */
+/* Counts of one process. */
 struct request_process {
 	__u64 transfers;
 	__u64 looks;
@@ -128,7 +128,7 @@ struct request_process {
 	__u64 syscalls; /* returns that request_syscall saw and that were not socket transfers */
 };
 
-/* Allocated beforehand: Linux 5.15 warns of programs at uprobes with other hash maps. */
+/* By tgid. Preallocated: Linux 5.15 warns of uprobe programs with other hash maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, REQUEST_PROCESSES);

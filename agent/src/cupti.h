@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The agent's own declarations of CUPTI: the prefixes of records, the numbers and the functions it
- * uses. Facts of a public binary interface; headers_test.go compares each with the real headers of
- * CUPTI 11.8, 12.9 and 13.x. Records grow at their ends, so a prefix is good for all of them.
+ * The parts of CUPTI's binary interface that the agent uses; headers_test.go compares each with the headers of CUPTI
+ * 11.8, 12.9 and 13.x. New versions extend records only at the end, so one prefix fits all.
  */
 #ifndef INFERSCOPE_AGENT_CUPTI_H
 #define INFERSCOPE_AGENT_CUPTI_H
@@ -18,8 +17,8 @@ enum { FLUSH_FORCED = 1, COPY_ASYNC = 1, MARKER_INSTANT = 1, MARKER_START = 2, M
 /* CUpti_ActivityObjectKind, CUpti_ActivityThreadIdType */
 enum { OBJECT_THREAD = 2, THREAD_ID_SYSTEM = 1 };
 
-/* CUpti_ActivityKind. Never DRIVER (4) or RUNTIME (5): they are what makes profilers dear. Never
- * GRAPH_TRACE (51): on a late attach it kills a process that has graphs. */
+/* CUpti_ActivityKind. Never DRIVER (4) or RUNTIME (5), which cost most in profilers. Never GRAPH_TRACE (51): enabled in
+ * a running process it kills one that has graphs. */
 enum record_kind {
 	KIND_MEMCPY = 1,
 	KIND_MEMSET = 2,
@@ -93,7 +92,7 @@ struct overhead_record { /* CUpti_ActivityOverhead, 2, 3 */
 	uint32_t kind, overhead, object;
 	uint32_t process, thread, skip0; /* CUpti_ActivityObjectKindId */
 	uint64_t start, end;
-	/* what follows is there from 12.2 on, and must be freed: see records.c */
+	/* from 12.2 on, and must be freed: see records.c */
 	uint32_t correlation, skip1;
 	void *data;
 };
@@ -153,7 +152,7 @@ typedef void (*complete_function)(void *context, uint32_t stream, uint8_t *buffe
 struct subscriber_params { /* CUpti_SubscriberParams */
 	size_t size;
 	const char *name;
-	char *holder; /* is written where the answer is that there is one */
+	char *holder; /* receives the name of the current subscriber, if there is one */
 	size_t holder_size;
 	uint8_t several, pad[7];
 };
@@ -178,9 +177,9 @@ struct cupti {
 	int (*set_thread_ids)(uint32_t type);
 	int (*subscribe_named)(void **subscriber, callback_function, void *user, struct subscriber_params *);
 };
-#define CUPTI_NEEDED 12 /* functions without which nothing goes */
+#define CUPTI_NEEDED 12 /* the first functions, which must exist */
 
-/* The functions of libcuda that the agent calls. None needs a context, none makes one. */
+/* The functions of libcuda that the agent calls. None needs or creates a context. */
 struct cuda {
 	int (*driver_version)(int *version); /* 1000 * major + 10 * minor of the newest CUDA it serves */
 	int (*device_count)(int *count);

@@ -32,8 +32,8 @@ __attribute__((naked)) static void restorer(void) { __asm__("movl $15, %eax\n\ts
 #define SA_RESTORER 0ul /* the vDSO has it */
 static void restorer(void) {}
 #endif
-/* What gate.shut is. Whoever is held opens a gate at which the agent's thread looks for too long: that thread may wait
- * for a CPU. While CUPTI is taken out nobody may. */
+/* Values of gate.shut. LOOKING: the agent's thread checks where threads are, and a held thread opens the gates if that
+ * takes too long: the agent's thread may wait for a CPU. LEAVING: CUPTI is being removed, and they stay shut. */
 enum { OPEN = 0, LOOKING = 1, LEAVING = 2 };
 enum { SA_SIGINFO = 4, SA_ONSTACK = 0x08000000, SA_RESTART = 0x10000000, SI_KERNEL = 0x80, SI_TKILL = -6 };
 
@@ -45,25 +45,25 @@ struct action { /* the kernel's struct sigaction */
 };
 
 static struct {
-	uint64_t asked;    /* the ask, and << 32 passed when it was made */
-	uint32_t passed;   /* launches that came by an armed gate, so far */
-	uint32_t shut;     /* futex: not OPEN while a finalize or a flush is under way */
+	uint64_t asked;    /* the ring's ask, and << 32 the value of passed at that time */
+	uint32_t passed;   /* launches that passed an armed gate, so far */
+	uint32_t shut;     /* futex: not OPEN during a finalize, an unsubscribe or a flush */
 	uint64_t kept;     /* since when it is LEAVING; 0: it is not */
-	struct opening {
+	struct opening { /* when the gates opened, and kept at that time */
 		uint64_t at, kept;
 	} opened[OPENINGS];
 	uint32_t openings; /* so far */
 	uint32_t waiting;  /* futex: number of the agent thread's current wait for the driver's lock; 0: none */
 	uint32_t waits;    /* so far */
 	uint64_t since;    /* when the last of these began */
-	uint32_t signals;  /* that are handled, as in the ring */
+	uint32_t signals;  /* for which our handlers are installed, as in the ring */
 	struct action before[2], ours[2];
 	struct {
 		uint32_t tid, wait, tries;
 	} threads[THREADS];
 } gate;
 
-/* A thread that was held for so long. What it waits for its CPU afterwards is not counted. */
+/* Counts how long a thread was held, without its wait for a CPU afterwards. */
 static void count(uint64_t ns)
 {
 	static const uint64_t up_to[AGENT_HOLDS - 1] = { MS, 2 * MS, 5 * MS, 10 * MS };
@@ -87,7 +87,7 @@ static void note_opened(uint64_t t, uint64_t kept)
 	store(&o->at, t);
 }
 
-/* When the gates were first opened since then, as far as is remembered; NULL: they were not. */
+/* Returns when the gates first opened since then, as far as recorded; NULL: they did not. */
 static const struct opening *opened_since(uint64_t began)
 {
 	const struct opening *first = NULL;
@@ -98,7 +98,7 @@ static const struct opening *opened_since(uint64_t began)
 	return first;
 }
 
-/* Opens the gates, those at which the agent's thread only looks. */
+/* Opens the gates if they are LOOKING. */
 static void let_go(void)
 {
 	uint64_t t = now();
@@ -109,8 +109,8 @@ static void let_go(void)
 	futex_wake(&gate.shut);
 }
 
-/* For how long the gates kept a thread that came at began, where that was so long before. While the agent's thread only
- * looked, it could have let itself go. */
+/* Returns how long the gates held a thread since began; before: how long they had held it earlier. Of the time in which
+ * they were LOOKING at most MAX_HOLD counts, because then the thread opens them itself. */
 static uint64_t kept_for(uint64_t began, uint64_t before)
 {
 	const struct opening *o = opened_since(began);
@@ -125,7 +125,7 @@ static uint64_t kept_for(uint64_t began, uint64_t before)
 	return until - kept + (looked < most ? looked : most);
 }
 
-/* Until the gates open, and adds for how long they kept a thread, ns; 0: they hang. */
+/* Holds a thread until the gates open, and adds the time to sum, ns; 0: they hang. */
 static int hold_once(const void *context, uint64_t *sum)
 {
 	uint64_t began = now(), waited = 0;
@@ -146,8 +146,8 @@ static int hold_once(const void *context, uint64_t *sum)
 	return is == OPEN || opened_since(began);
 }
 
-/* While CUPTI is taken out. A thread that gets no CPU before the gates are shut again stays: the time for which they
- * were open is none for which it was held. */
+/* Holds a thread while CUPTI is removed. It stays if it gets no CPU before the gates shut again; the time for which
+ * they were open does not count. */
 static void hold_shut(const void *context)
 {
 	uint64_t held = 0;
@@ -188,7 +188,7 @@ static void hold_call(void)
 	count(waited < ns ? waited : ns);
 }
 
-/* Signals of others are handed on, where there is somebody to take them. */
+/* Passes a signal to the target's own handler, if it has one. */
 static void hand_on(const struct action *a, int signal, const int32_t *info, void *context)
 {
 	if ((uintptr_t)a->handler > 1)
@@ -235,8 +235,7 @@ static uint64_t mask_of(uint32_t signals)
 	return mask;
 }
 
-/* Ours go in the place of the target's, which are none as a rule. A target that handles the signal in a way that cannot
- * be followed keeps it. */
+/* Installs our handler. A target's handler, which is rare, must be one that ours can call; otherwise it stays. */
 static int take(uint32_t signals, int i)
 {
 	struct action *a = &gate.ours[i], *was = &gate.before[i];
@@ -247,8 +246,8 @@ static int take(uint32_t signals, int i)
 	a->handler = i ? on_other : on_launch;
 	a->flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_RESTORER;
 	a->restorer = restorer;
-	a->mask = mask_of(signals); /* the other one comes after ours has returned, and finds the thread at the driver's
-	                             * first instruction */
+	a->mask = mask_of(signals); /* the other signal is delivered after this handler, at the driver's first
+	                             * instruction */
 	if (action(signal, NULL, was) || was->handler == a->handler)
 		return 0;
 	if ((uintptr_t)was->handler > 1 && !(was->flags & SA_SIGINFO))
@@ -258,7 +257,7 @@ static int take(uint32_t signals, int i)
 	return !action(signal, a, NULL);
 }
 
-/* Whether it is ours still. */
+/* Reports whether our handler is still installed. */
 static int holds(uint32_t signals, int i)
 {
 	struct action is;
@@ -266,7 +265,7 @@ static int holds(uint32_t signals, int i)
 	return !action(signal_of(signals, i), NULL, &is) && is.handler == gate.ours[i].handler;
 }
 
-/* Whether the signal that the gates send is handled: a new daemon may have chosen another. */
+/* Reports whether we handle the signal that the gates send: a new daemon may have chosen another. */
 static int handles(int i)
 {
 	uint32_t signals = load(&the.ring->gate);
@@ -330,7 +329,7 @@ void gate_renew(void)
 	gate_ask(ASK_OUT);
 }
 
-/* Whether the gates are asked for to hold whoever comes by. */
+/* Reports whether the gates were asked for to hold all threads. */
 static int holding(void)
 {
 	uint32_t asked = load(&the.ring->asked);
@@ -374,7 +373,7 @@ int gate_keep(void)
 
 void gate_open(void)
 {
-	if (load(&gate.shut) != OPEN) /* otherwise one who was held has opened them */
+	if (load(&gate.shut) != OPEN) /* otherwise a held thread has opened them */
 		note_opened(now(), load(&gate.kept));
 	store(&gate.kept, 0);
 	store(&gate.shut, OPEN);

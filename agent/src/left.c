@@ -24,9 +24,9 @@
 
 struct place {
 	uint32_t tid;    /* 0: free; set by that thread, cleared by the agent's */
-	uint32_t looks;  /* at which it was found asleep and out; of the agent's thread, since looked */
-	uint32_t exit;   /* that was at the exit of a call */
-	uint64_t at;     /* when its last callback began, ns */
+	uint32_t looks;  /* since looked: checks that found it asleep and out; used by the agent's thread */
+	uint32_t exit;   /* 1: its last callback was at the exit of a call */
+	uint64_t at;     /* when that began, ns */
 	uintptr_t frame; /* above the whole frame of the CUPTI function that called us */
 };
 
@@ -35,7 +35,7 @@ static struct callers {
 	uint32_t overflow; /* threads that have no place: for them nothing can be proven */
 } callers;
 static uint64_t looked[PLACES]; /* ns: the value of outside_since to which the looks of a place belong */
-static uint64_t off; /* since when no callback begins, ns: a thread may have been on its way to one before */
+static uint64_t off; /* since when no callback begins, ns; a thread may have been about to enter one before */
 
 void left_off(void)
 {
@@ -73,7 +73,7 @@ void left_note(uint32_t tid, uint64_t t, const void *frame, const struct callbac
 	store(&p->exit, data->site != SITE_ENTER);
 	store(&p->frame, above);
 	if (peek(&p->tid) != tid && !swapped(&p->tid, 0, tid))
-		store(&callers.overflow, 1); /* another one was faster */
+		store(&callers.overflow, 1); /* another thread took the place */
 }
 
 /* Reports whether the daemon's probes saw that thread outside after t. */
@@ -210,7 +210,7 @@ void left_save(void)
 		return;
 	fd = sys(SYS_memfd_create, MARK, MFD_CLOEXEC, 0);
 	if (fd < 0)
-		return; /* the next one of this image knows all the same */
+		return; /* a next agent of this image knows them anyway */
 	if (!sys(SYS_ftruncate, fd, sizeof(*handover), 0)) {
 		at = sys6(SYS_mmap, 0, sizeof(*handover), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (at > 0 || at < -4095) {
@@ -251,7 +251,7 @@ static void inherit(uintptr_t at)
 	sys(SYS_munmap, handover, sizeof(*handover), 0);
 }
 
-/* Where the mapping of a line of /proc/self/maps begins, if it is as long as a mark; 0: it is none. */
+/* Returns where the mapping in a line of /proc/self/maps begins if it is a mark; otherwise 0. */
 static uintptr_t mark_in(const char *line)
 {
 	uintptr_t ends[2] = { 0, 0 };
@@ -268,7 +268,7 @@ static uintptr_t mark_in(const char *line)
 	return ends[1] - ends[0] >= sizeof(struct handover) ? ends[0] : 0;
 }
 
-/* Takes over what an earlier agent has left. */
+/* Takes over the marks of earlier agents. */
 void left_inherit(void)
 {
 	static char line[512];

@@ -15,11 +15,11 @@
 #define FIRST_RETRY (20 * MS) /* after a try at which not all threads came out of the driver; each later one after twice
                                * the time */
 #define LAST_RETRY (640 * MS)
-#define KEEP_AFTER (2 * FIRST_RETRY) /* of failed tries the subscription outlives the window */
+#define KEEP_AFTER (2 * FIRST_RETRY) /* after failed tries that reach this interval, the subscription is kept */
 #define ARM_TIMEOUT (100 * MS) /* for the daemon to arm the gates */
 #define RETRY_FLUSH (100 * MS)
 #define MAX_AMENDED 3         /* windows opened only to end with a finalize */
-#define PROVEN (300 * MS)     /* kinds on for so long before a finalize, once they were off without one */
+#define PROVEN (300 * MS)     /* how long kinds must be on before a finalize, once they went off without one */
 
 struct loop {
 	uint64_t opened;  /* ns CLOCK_MONOTONIC of the last window; the next comes a period later; 0: at next */
@@ -28,11 +28,11 @@ struct loop {
 	uint64_t pressed; /* since when the deadline runs; 0: it does not yet */
 	uint64_t flushed;
 	uint64_t retry_flush; /* no flush before this, ns */
-	uint64_t flush_asked; /* since when the gates are asked for to flush, ns; 0: they are not */
+	uint64_t flush_asked; /* since when the gates are requested for a flush, ns; 0: they are not */
 	uint32_t calls;   /* of the window when the end was wanted */
 	uint64_t retry;   /* no try to end the window before this, ns */
-	uint64_t backoff; /* after the next one that fails, ns */
-	int amended;      /* windows that were tried to leave nothing behind */
+	uint64_t backoff; /* until the try after the next one, ns */
+	int amended;      /* windows opened by amend */
 	int refused;      /* the last window could not be opened: wait, in every mode */
 };
 
@@ -330,7 +330,7 @@ static void await_gates(void)
 		futex_wait(&the.ring->wake, load(&the.ring->wake), POLL / 4);
 }
 
-/* Has the gates also hold the thread that launches graphs, which they do not while it may finalize. */
+/* Makes the gates also hold the thread that launches graphs, which they do not do while it may finalize. */
 static void hold_all(void)
 {
 	if (exiting() || daemon_gone() || graphs_allow(0))
@@ -339,8 +339,8 @@ static void hold_all(void)
 	await_gates();
 }
 
-/* Ends a window and keeps the subscription. This thread may have asked late for the gates, for want of a CPU: without
- * them the records of the window are not delivered. */
+/* Ends a window and keeps the subscription. This thread may have asked for the gates late, because it got no CPU:
+ * without them the records of the window are not delivered. */
 static __attribute__((noinline)) void keep(struct loop *l)
 {
 	await_gates();

@@ -32,7 +32,7 @@
                            * behind the first instructions */
 #define CHECK_INTERVAL (MS / 10)    /* between two checks of all threads */
 #define IDLE_CHECK_INTERVAL (MS / 2) /* the same while no thread is held */
-#define MAX_HELD (6 * MS)     /* how long a gate holds a thread while others are still inside; CUPTI's own steps add about
+#define MAX_HELD (6 * MS)     /* how long a gate holds a thread while others are still inside; CUPTI's steps add about
                            * 3 ms */
 #define SIGNAL_AFTER (1 * MS)  /* a thread that runs for so long without calling the driver is sent a signal */
 
@@ -160,7 +160,7 @@ struct iov {
 	size_t bytes;
 };
 
-/* The same through a file, which the default seccomp profile of containerd allows. Returns bytes, or less than 0. */
+/* Reads through /proc/self/mem, which the default seccomp profile of containerd allows; bytes, or less than 0. */
 static long read_by_file(uintptr_t at, void *to, size_t bytes)
 {
 	long fd = sys6(SYS_openat, AT_FDCWD, (long)"/proc/self/mem", O_CLOEXEC, 0, 0, 0), got;

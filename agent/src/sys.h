@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the agent needs of the system: raw system calls, atomics, and the few libc functions that
- * no system call replaces. Freestanding: the compiler's own headers only, no errno, no TLS.
- * Numbers: include/uapi/asm-generic/unistd.h and arch/x86/entry/syscalls/syscall_64.tbl of Linux.
+ * Raw system calls, atomics, and the few functions of libc that no system call replaces. Freestanding: no headers but
+ * the compiler's, no errno, no thread-local storage. Numbers: include/uapi/asm-generic/unistd.h and
+ * arch/x86/entry/syscalls/syscall_64.tbl of Linux.
  */
 #ifndef INFERSCOPE_AGENT_SYS_H
 #define INFERSCOPE_AGENT_SYS_H
@@ -87,8 +87,8 @@ struct timespec64 {
 	int64_t seconds, nanoseconds;
 };
 
-/* The functions of libc that the agent imports, unversioned, so that any glibc or musl serves. Those that
- * were outside libc.so before glibc 2.34 are weak: a process without them is told so instead of not loading. */
+/* Imported from libc without a version, so that any glibc or musl will do. The weak ones were outside of libc.so before
+ * glibc 2.34: without them the agent loads and reports an error. */
 int clock_gettime(int clock, struct timespec64 *);
 struct dl_info;
 int dl_iterate_phdr(int (*)(struct dl_info *, size_t, void *), void *);
@@ -110,14 +110,14 @@ struct dl_info {
 	uint16_t count;
 };
 
-#pragma GCC visibility push(hidden) /* what is our own needs no global offset table */
+#pragma GCC visibility push(hidden) /* our own symbols need no global offset table */
 
 #define load(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define peek(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define store(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define add(p, v) __atomic_fetch_add(p, v, __ATOMIC_RELAXED)
 
-/* Compare and swap: whether *p was from and is to now. */
+/* Compare and swap; whether *p was from, and is now to. */
 #define swapped(p, from, to)                                                                          \
 	({                                                                                            \
 		__typeof__(*(p)) expected = (from);                                                   \
@@ -132,18 +132,18 @@ int memcmp(const void *a, const void *b, size_t n);
 uint64_t now(void);
 uint32_t gettid(void);
 int thread_lives(uint32_t tid); /* of this process */
-/* libc_tid reads what glibc keeps of the calling thread's id in its own structure, 0 where that is not known. */
+/* libc_tid reads the calling thread's id from glibc's own structure; 0 where its place is not known. */
 uint32_t libc_tid(void);
-/* map makes private anonymous memory of bytes, not in core dumps; NULL where there is none. */
+/* map maps private memory that core dumps leave out; NULL where there is none. */
 void *map(size_t bytes);
-/* futex_wait sleeps while *word is seen, at most for ns; shared says whether other processes wake it. */
+/* futex_wait sleeps for ns at most, while *word == seen. */
 void futex_wait(uint32_t *word, uint32_t seen, uint64_t ns);
 void futex_wake(uint32_t *word);
-/* length of a text, but no more than limit. */
+/* text_length returns the length of a text, or limit if that is less. */
 size_t text_length(const char *text, size_t limit);
 /* found returns where part is in text, or NULL. */
 const char *found(const char *text, const char *part);
-/* copy_text copies a text with its NUL into room bytes, cut where it is longer. */
+/* copy_text copies a text with its NUL into room bytes; a longer one is cut. */
 void copy_text(char *to, const char *from, size_t room);
 
 #pragma GCC visibility pop

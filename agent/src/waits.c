@@ -31,7 +31,8 @@ void waits_begin(struct waits *w, uint32_t tid)
 	w->times = number(&c);
 }
 
-/* Returns how long that thread waited for a CPU on average, ns: since w, if that is of it, else so far. */
+/* Returns how long that thread waited for a CPU on average, ns: since w, if that is of the thread, else since its
+ * start. */
 static uint64_t mean(const struct waits *w, uint32_t tid)
 {
 	struct waits is;
@@ -72,7 +73,8 @@ void section_out(void)
 	waits_begin(&section.drained, section.before.tid);
 }
 
-/* Between two looks at a thread, ns; 0 where the first could not be read: a thread that reads has run at least once. */
+/* Returns how long a thread waited between two readings, ns; 0 where the first failed: a thread that reads has run at
+ * least once. */
 static __attribute__((noinline)) uint64_t waited(const struct waits *from, const struct waits *to)
 {
 	return from->times && to->ns > from->ns ? to->ns - from->ns : 0;

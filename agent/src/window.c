@@ -214,7 +214,7 @@ void window_leave(void)
 static void callbacks_off(void)
 {
 	calls_enable(0, 0);
-	calls_enable(0, 1); /* of an end that was wanted */
+	calls_enable(0, 1); /* those that window_want enabled */
 	left_off();
 }
 
@@ -296,10 +296,11 @@ static int all_out(uint32_t but, uint64_t ns)
 	return 0;
 }
 
-/* STARVED: the calling thread may lose its CPU in a finalize for so long that nobody begins to be held. */
+/* STARVED: the calling thread might lose its CPU during a finalize, and hold others for too long. */
 enum outcome { INSIDE = 0, OUT = 1, STARVED = 2 };
 
-/* The same for a finalize. A flush does not ask: it is short, and without one the window's records are lost. */
+/* Like all_out, for a finalize. A flush does not ask for waits_allow: it is short, and without it the records of the
+ * window are lost. */
 static enum outcome finalize_out(uint32_t but, uint64_t ns)
 {
 	const struct waits *waits = but ? &the.window.waits : &the.waits;
@@ -328,7 +329,7 @@ static int others_out(uint32_t tid)
 		return 1;
 	n = the.window.tries++ / TRIES_PER_DOUBLING;
 	is = finalize_out(tid, TARGET_END_TIMEOUT << (n < 2 ? n : 2));
-	if (is == STARVED && !graphs_allow(0)) /* otherwise the agent's thread ends the window, which may get its CPU */
+	if (is == STARVED && !graphs_allow(0)) /* otherwise the agent's thread ends the window, and may get a CPU */
 		store(&the.window.starved, 1);
 	the.window.tried = now();
 	return is == OUT;
