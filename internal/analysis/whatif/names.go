@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
@@ -126,7 +127,8 @@ func (n *namer) at(stack uint64) place {
 const mostCallers = 64
 
 // read names the function that a stack is at work in: the innermost of Python, else the innermost of native code that
-// is not the interpreter's or libc's, with its file. Its callers are of the same language.
+// is not the interpreter's or libc's, with its file. The native functions of a Python stack that have names come after
+// its Python functions, so that an edit finds them too.
 func (n *namer) read(stack uint64) place {
 	var python, native []string
 	for i := range threads.Walk(n.t.Rec, stack) {
@@ -139,15 +141,18 @@ func (n *namer) read(stack uint64) place {
 			native = append(native, name)
 		}
 	}
-	names := python
-	if len(names) == 0 {
-		names = native
+	names := native
+	if len(python) > 0 {
+		names = append(python, slices.DeleteFunc(native, isUnnamed)...)
 	}
 	if len(names) == 0 {
 		return place{function: unknownFunction}
 	}
 	return place{names[0], strings.Join(names[1:], "\n"), len(python) > 0 && n.inInterpreter(stack)}
 }
+
+// isUnnamed reports whether a native function has no symbol, but only an address, of which there are too many.
+func isUnnamed(name string) bool { return strings.Contains(name, "+0x") }
 
 // inInterpreter reports whether the innermost frame of a stack is Python code or CPython's own: such code runs with the
 // GIL. What a library does for Python may have let go of it.

@@ -423,3 +423,26 @@ func TestFewSamplesOfLaunching(t *testing.T) {
 		}
 	}
 }
+
+// TestNativeFunctionsOfPython: an edit finds a native function that Python calls, beside the rest of what its caller
+// does: 1.5 of the 3 ms of each step.
+func TestNativeFunctionsOfPython(t *testing.T) {
+	sc := stepwise()
+	encode := recordtest.Python("encode", "/app/infer.py", 7)
+	native := sc.Stack(recordtest.Native("bpe_merge", "/app/libtokens.so"),
+		recordtest.Native("ffi_call", "libffi.so.8"), recordtest.Native("PyObject_Call", "python3.12"), encode)
+	for i := range uint64(steps) {
+		sc.Samples(leader, start+i*period+1050*us, start+i*period+2500*us, 29, native, event.Whole)
+	}
+	s := sc.study(t)
+	without, faster := s.Predict(edit(t, Without, "bpe_*")), s.Predict(edit(t, Faster, "bpe_merge=1000000"))
+	whole := s.Predict(edit(t, Faster, "encode=1000000"))
+	for _, p := range []Prediction{without, faster} {
+		if p.Speedup < 1.4 || p.Speedup > 1.8 {
+			t.Errorf("%+v", p)
+		}
+	}
+	if whole.Speedup < 3.5 {
+		t.Errorf("with its caller: %+v", whole)
+	}
+}

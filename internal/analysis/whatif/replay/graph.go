@@ -43,15 +43,17 @@ const (
 
 // What is what the time of nodes went to; changes are made to all nodes of a What.
 type What struct {
-	Kind     kind
-	Cause    cause.ID // of threads: as the walk along the critical path names it
-	Name     string   // function with its file, call, kernel, direction of a copy
-	Callers  string   // of Run: the functions that called it, the nearest first, one a line
-	PID, TID uint32   // the thread; 0 of what a GPU does
-	Device   int32    // index into Timeline.Devices of what a GPU does
-	Burst    bool     // of threads: on the way from one launch to the next (see bursts)
-	Reads    bool     // of threads: on the way from one look at a result of the GPU to the next (see reads)
-	Ousted   bool     // of Ready: another had taken its CPU away, while it computed
+	Kind  kind
+	Cause cause.ID // of threads: as the walk along the critical path names it
+	Name  string   // function with its file, call, kernel, direction of a copy
+	// of Run: the other functions of its stack, one a line: those that called it, the nearest first, and of Python the
+	// native ones
+	Callers  string
+	PID, TID uint32 // the thread; 0 of what a GPU does
+	Device   int32  // index into Timeline.Devices of what a GPU does
+	Burst    bool   // of threads: on the way from one launch to the next (see bursts)
+	Reads    bool   // of threads: on the way from one look at a result of the GPU to the next (see reads)
+	Ousted   bool   // of Ready: another had taken its CPU away, while it computed
 	// of External: a sleep between two looks whether a GPU is done, or an errand (Asked); without the sleep the thread
 	// waits for it
 	Polls  bool
