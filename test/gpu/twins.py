@@ -115,6 +115,16 @@ FIXES = {
     "session-snapshot": ("--without", "gil"),
     "batch-of-one": ("--kernel", "*=4"),
     "one-key-at-a-time": ("--faster", "network=3"),
+    "compared-tensors": ("--without", "host-sync"),
+    "parked-sessions": ("--without", "sync-copy"),
+    "streamed-text": ("--without", "*.text_of"),
+    "background-gc": ("--without", "gc"),
+    "tiles": ("--merge", "launch-overhead"),
+    "shared-connection": ("--without", "lock"),
+    "nodes-on-disk": ("--faster", "disk=1e6"),
+    "polled-future": ("--without", "sleep"),
+    "document-pages": ("--without", "worker", "--workers", "4"),
+    "visited-list": ("--without", "page-faults"),
 }
 
 
