@@ -39,6 +39,9 @@ func exchange(name string, count, comm, stream slot) Row {
 	return r
 }
 
+// Exchanges reports whether it is an operation in which data goes between GPUs.
+func (r *Row) Exchanges() bool { return r.Aux.Meaning == meansDataType }
+
 // typed declares which parameter is the enum ncclDataType_t.
 func (r Row) typed(param uint8) Row { r.Aux = slot{param, meansDataType}; return r }
 

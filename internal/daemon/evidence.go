@@ -76,6 +76,12 @@ type driverReader interface {
 	XidCounts() []recording.XidCount
 }
 
+// communicating is a source of what NCCL's communicators say of themselves.
+type communicating interface {
+	// Communicators returns them by process and address.
+	Communicators() []recording.Communicator
+}
+
 // evidence holds the sources that add more than events to recordings.
 type evidence struct {
 	observers  []callObserver
@@ -84,6 +90,7 @@ type evidence struct {
 	gauges     []gauge
 	sensing    []sensing
 	drivers    []driverReader
+	comms      []communicating
 	helped     []helped
 	requesters []requester
 	steppers   []stepper
@@ -100,6 +107,7 @@ func gather(sources []Source) evidence {
 		appendIf(&e.steppers, s)
 		appendIf(&e.sensing, s)
 		appendIf(&e.drivers, s)
+		appendIf(&e.comms, s)
 		appendIf(&e.gauges, s)
 	}
 	return e
@@ -198,6 +206,10 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 	}
 	if len(d.Processes)+len(d.Xids)+len(d.Parts) > 0 {
 		m.Driver = &d
+	}
+	for _, c := range e.comms {
+		m.Communicators = append(m.Communicators, slices.DeleteFunc(c.Communicators(),
+			func(c recording.Communicator) bool { return !v.has(c.PID) })...)
 	}
 	for _, r := range e.requesters {
 		m.Requests = append(m.Requests, slices.DeleteFunc(r.Requests(m.From, m.To), func(r recording.Request) bool {

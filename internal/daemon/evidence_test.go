@@ -37,6 +37,10 @@ func (w *witness) OtherThreads() []recording.Thread {
 	}
 }
 
+func (w *witness) Communicators() []recording.Communicator {
+	return []recording.Communicator{{PID: 10, Address: 1, Rank: 1, Ranks: 2}, {PID: 20, Address: 1, Ranks: 2}}
+}
+
 func (w *witness) Pressure(root uint32, from, to uint64) []recording.Pressure {
 	return []recording.Pressure{{TS: from, MajorFaults: uint64(root)}}
 }
@@ -73,6 +77,9 @@ func TestEvidenceOfEachTargetAlone(t *testing.T) {
 	}
 	if s := others[uint32(os.Getpid())]; !s.Own || s.Name != "drain"+ofOurs {
 		t.Errorf("a thread of this program is %+v: want it marked as our own", s)
+	}
+	if c := rec.Meta.Communicators; len(c) != 1 || c[0].PID != 10 || c[0].Rank != 1 {
+		t.Errorf("communicators %+v", c)
 	}
 	if p := rec.Meta.Pressure; len(p) != 1 || p[0].MajorFaults != 10 || p[0].TS != rec.Meta.From {
 		t.Errorf("pressure %+v", p)

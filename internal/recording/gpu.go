@@ -72,6 +72,16 @@ type Kernel struct {
 	Local        uint32 `json:"local,omitempty"`         // bytes of each thread
 }
 
+// Communicator is what a communicator of NCCL said of itself when it was first seen.
+type Communicator struct {
+	PID     uint32 `json:"pid"`
+	Address uint64 `json:"address"`        // what its process calls it
+	Hash    string `json:"hash,omitempty"` // commHash, the same for all ranks, as RAS gives it; "": not known
+	Rank    int    `json:"rank"`
+	Ranks   int    `json:"ranks"`
+	GPU     int    `json:"gpu"` // as its process counts
+}
+
 // RAS is what NCCL's RAS subsystem said of the communicators in which a target has ranks, when the recording was made.
 // The ranks say it of themselves to each other: also those of other hosts.
 type RAS struct {

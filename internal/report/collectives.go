@@ -33,6 +33,7 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 	t := &document.Table{Columns: []document.Column{
 		document.Right("Process", 0),
 		document.Left("Communicator", 1),
+		document.Right("Rank", 1),
 		document.Right("Ranks", 1),
 		document.Left("Operation", 0),
 		document.Left("Type", 2),
@@ -57,8 +58,8 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 	t.Note = "Calls are those of the whole recording. GPU time and bandwidths are of the calls whose kernels were " +
 		"recorded; a kernel runs until the slowest rank has taken part, so its time includes waiting. " +
 		"Algorithm and protocol are what NCCL chose for the calls whose launches were recorded. " +
-		"Bus bandwidth needs the number of ranks, which is known of communicators that were made in the time " +
-		"recorded, and where NCCL's RAS answers."
+		"Bus bandwidth needs the number of ranks, which communicators of NCCL 2.21 and newer say (x86-64); else " +
+		" it is known of those that were made in the time recorded, and where NCCL's RAS answers."
 	if more := rows - maxOperations; more > 0 {
 		t.Note += fmt.Sprintf(" %d more are in the JSON report.", more)
 	}
@@ -69,11 +70,11 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 }
 
 func operationRow(t *document.Table, c *collectives.Communicator, o *collectives.Operation) {
-	ranks, each, kernel, algorithm, bus := format.Nothing,
-		format.Size(o.Smallest),
-		format.Nothing,
-		format.Nothing,
-		format.Nothing
+	rank, ranks, each := format.Nothing, format.Nothing, format.Size(o.Smallest)
+	kernel, algorithm, bus := format.Nothing, format.Nothing, format.Nothing
+	if c.Rank >= 0 {
+		rank = fmt.Sprint(c.Rank)
+	}
 	if c.Ranks > 0 {
 		ranks = fmt.Sprint(c.Ranks)
 	}
@@ -90,7 +91,7 @@ func operationRow(t *document.Table, c *collectives.Communicator, o *collectives
 	if o.Bus > 0 {
 		bus = bandwidth(o.Bus)
 	}
-	t.Row(fmt.Sprint(c.PID), fmt.Sprintf("%#x", c.Address), ranks, o.Name, o.Type, format.Count(o.Calls),
+	t.Row(fmt.Sprint(c.PID), fmt.Sprintf("%#x", c.Address), rank, ranks, o.Name, o.Type, format.Count(o.Calls),
 		format.Size(o.Bytes), each, choices, channels, format.Span(o.Host), kernel, algorithm, bus)
 }
 

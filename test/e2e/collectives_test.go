@@ -98,7 +98,8 @@ func TestCollectives(t *testing.T) {
 			t.Fatalf("rank %d: %+v", rank, r.Exchanged)
 		}
 		c := r.Exchanged.Communicators[0]
-		if c.PID != uint32(v.PID) || c.Ranks != 2 || c.Calls != 13*turns || r.Exchanged.Failed != 0 {
+		if c.PID != uint32(v.PID) || c.Rank != rank || c.Ranks != 2 || c.Hash == "" || c.Calls != 13*turns ||
+			r.Exchanged.Failed != 0 {
 			t.Errorf("rank %d: %+v", rank, c)
 		}
 		times := cmpopts.IgnoreFields(collectives.Operation{}, "Host", "Kernels", "Kernel", "Seen", "Algorithm", "Bus", "Choices")
@@ -179,6 +180,54 @@ func startRanks(t *testing.T, ranks int, args []string, env ...string) (*cudasim
 		pids[r] = atoi(t, strings.Fields(v.WaitLine("rank"))[1])
 	}
 	return v, d, pids
+}
+
+// TestRanksAttachedLate: of communicators made before the attach the ranks are known from the communicators themselves,
+// without a call of the program's that tells them and without NCCL's RAS.
+func TestRanksAttachedLate(t *testing.T) {
+	needs.Root(t, "it loads BPF programs and attaches probes")
+	const ranks = 3
+	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
+	v := cudasim.Start(t, cudasim.Options{
+		Program: []string{program, "all", fmt.Sprint(ranks), "1000000", "0", "0", "cpu"},
+		Env: []string{
+			"CUDASIM_DEVICES=" + fmt.Sprint(ranks), "CUDASIM_NCCL_MEET=" + filepath.Join(t.TempDir(), "meet"),
+		},
+	})
+	v.Go()
+	want := map[uint32][3]int{} // rank, ranks and GPU by process
+	for r := range ranks {
+		want[uint32(atoi(t, strings.Fields(v.WaitLine("rank"))[1]))] = [3]int{r, ranks, r}
+	}
+	sleep(1000)
+	d := startDaemon(t, v.PID, "--gpu", "off", "--overhead-budget", "0")
+	got := map[uint32][3]int{}
+	waitFor(t, "calls of all ranks", func() bool {
+		sleep(200)
+		rec := d.fetch(v.PID)
+		for i := range rec.Events {
+			e := &rec.Events[i]
+			if e.Kind == event.Call && strings.HasPrefix(rec.Meta.Functions[e.Func].Base, "ncclComm") {
+				t.Fatalf("%s was recorded: the attach came early", rec.Meta.Functions[e.Func].Base)
+			}
+		}
+		x := analysis.Run(rec).Exchanged
+		for _, c := range rec.Meta.Communicators {
+			got[c.PID] = [3]int{c.Rank, c.Ranks, c.GPU}
+		}
+		return x != nil && len(x.Communicators) == ranks && len(got) == ranks &&
+			!slices.ContainsFunc(x.Communicators, func(c collectives.Communicator) bool {
+				return c.Rank != want[c.PID][0] || c.Ranks != ranks || c.Hash != x.Communicators[0].Hash
+			})
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	v.Go()
+	v.WaitLine("done")
+	v.Go()
+	v.Finish()
+	d.stop()
 }
 
 // TestStraggler: of ranks under one daemon the one that comes late, because it computes on the CPU or because its GPU

@@ -3,8 +3,9 @@
 
     sudo python3 test/gpu/collectives_check.py --bin bin [--out DIR] [--steps 300] [--attachments 3]
 
-It needs two GPUs and takes about four minutes. Programs (ranks.py; --only runs one): one process for each of two GPUs
-(ranks), one process with both (both), and one for each in which NCCL logs its choices (choices). Checked are
+It needs two GPUs and takes about four minutes; --only communicators needs one, and takes a minute. Programs (ranks.py;
+--only runs one): one process for each of two GPUs (ranks), one process with both (both), and one for each in which NCCL
+logs its choices (choices). Checked are
 
     calls and bytes of each operation, exactly; exposed communication against the union of the kernels in the CSV export
     the skew that a straggler of 1 ms on rank 1 makes, against the clocks of the ranks themselves, within 50 us
@@ -20,6 +21,8 @@ It needs two GPUs and takes about four minutes. Programs (ranks.py; --only runs 
     algorithm, protocol and channels of each operation, of sizes from 1 KB to 256 MB, chosen by NCCL and forced, against
     NCCL's own log (NCCL_DEBUG_SUBSYS=COLL,TUNING), exactly; groups of calls of one size, and of two, of which none is
     told
+    rank, number of ranks and hash of communicators made before the attach, two of each process, against NCCL's own
+    log of their making
     attachments with default settings while steps run: each process lives after each
 
 The parts that matter most run first; those that would begin after --limit seconds are left out, and listed. A death is
@@ -91,7 +94,7 @@ class Program:
 def logged(args):
     """What has NCCL write down each choice. Only the first rank does."""
     return {
-        "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "COLL,TUNING",
+        "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,COLL,TUNING",
         "NCCL_DEBUG_FILE": os.path.join(os.path.abspath(args.out), "nccl.%p.log"),
     }
 
@@ -675,6 +678,42 @@ def grouped(args, checks, program):
     checks.check("choices: groups of two sizes", told, len(told) == 2 and not any(told))
 
 
+MADE = re.compile(r"comm 0x([0-9a-f]+) rank (\d+) nranks (\d+) cudaDev \d+ (.*) - Init COMPLETE")
+
+
+def communicators(args, checks, program):
+    """What communicators that were made before the attach say of themselves."""
+    program.ask("group", 0)
+    program.ask("warm")  # the group is made at its first operation
+    daemon = Daemon(args, program, "--gpu", "off")
+    until, told = time.monotonic() + 30, {}
+    while len(told) < 2 * torch_gpus() and time.monotonic() < until:
+        program.run(1)
+        program.ask("warm")
+        report = json.loads(daemon.client("report", str(program.pid), "--json"))
+        for c in (report.get("collectives") or {}).get("communicators") or []:
+            told[c["pid"], c["address"]] = (c["rank"], c.get("ranks"), c.get("hash"))
+    daemon.stop()
+    truth = {}
+    for path in glob.glob(os.path.join(args.out, "nccl.*.log")):
+        for address, rank, ranks, rest in MADE.findall(open(path, errors="replace").read()):
+            key, hashed = (int(path.split(".")[-2]), int(address, 16)), re.search("commId 0x([0-9a-f]+)", rest)
+            # Of one that was split off another one NCCL does not log the hash.
+            truth[key] = (int(rank), int(ranks), hashed.group(1) if hashed else told.get(key, (0, 0, ""))[2])
+    wrong = [f"{key}: {one} of {truth.get(key)}" for key, one in told.items() if one != truth.get(key)]
+    checks.check(
+        "communicators: rank, ranks and hash, by NCCL's log",
+        f"{len(told) - len(wrong)} of {len(told)} {wrong[:4] or list(told.values())}",
+        len(told) == 2 * torch_gpus() and not wrong,
+    )
+
+
+def torch_gpus():
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def ranks_alone(args, checks, program):
     report, _ = exactly(args, checks, program, 2, "ranks")
     topology(args, checks, report)
@@ -703,7 +742,7 @@ def main():
     a.add_argument("--steps", type=int, default=300)
     a.add_argument("--limit", type=float, default=600, help="seconds after which no part begins")
     a.add_argument("--attachments", type=int, default=3, help="of each program, with default settings")
-    a.add_argument("--only", choices=("ranks", "both", "choices"), help="parts of one program")
+    a.add_argument("--only", choices=("ranks", "both", "choices", "communicators"), help="parts of one program")
     args = a.parse_args()
     os.makedirs(args.out, exist_ok=True)
     args.fault = common.fault_library(args.out)
@@ -713,6 +752,7 @@ def main():
         ("both", (both_alone, one_attachments, peer, pipeline)),
         ("ranks", (hang_at_once, hang_later, stages, uneven, far)),
         ("choices", (choices, grouped)),
+        ("communicators", (communicators,)),
     ):
         if args.only not in (None, kind):
             continue
@@ -722,7 +762,7 @@ def main():
                 checks.check(f"{kind}: {part.__name__}", f"after {args.limit:.0f} s", None)
                 continue
             try:
-                program = program or Program(args, kind)
+                program = program or Program(args, "choices" if kind == "communicators" else kind)
                 part(args, checks, program)
             except (Harm, OSError, subprocess.SubprocessError, LookupError, TypeError, ValueError) as e:
                 checks.check(f"{kind}: {part.__name__}", repr(e), False)

@@ -32,7 +32,9 @@ type Summary struct {
 type Communicator struct {
 	PID        uint32      `json:"pid"`
 	Address    uint64      `json:"address"`         // what its process calls it
-	Ranks      uint64      `json:"ranks,omitempty"` // in it; 0: neither made in the time recorded nor told by RAS
+	Ranks      uint64      `json:"ranks,omitempty"` // in it; 0: not known
+	Rank       int         `json:"rank"`            // -1: not known
+	Hash       string      `json:"hash,omitempty"`  // the same for all ranks, as NCCL's RAS calls it; "": not known
 	Calls      uint64      `json:"calls"`
 	Bytes      uint64      `json:"bytes"`
 	Operations []Operation `json:"operations"` // the one of most bytes first
@@ -93,6 +95,7 @@ type summing struct {
 	ranks map[key]uint64 // by process and communicator
 	made  map[local]int  // how often the making of a communicator was recorded
 	sizes map[local]int  // of communicators, as NCCL's RAS says
+	said  map[local]*recording.Communicator
 	ops   map[key]*Operation
 	calls map[thread][]call // in the order of time
 	out   Summary
@@ -117,7 +120,14 @@ func Summarize(t *timeline.Timeline, list []threads.Thread) *Summary {
 
 // sum adds up the calls.
 func sum(t *timeline.Timeline) *summing {
-	s := &summing{t: t, ranks: map[key]uint64{}, made: map[local]int{}, sizes: map[local]int{}, ops: map[key]*Operation{}, calls: map[thread][]call{}}
+	s := &summing{
+		t: t, ranks: map[key]uint64{}, made: map[local]int{}, sizes: map[local]int{},
+		said: map[local]*recording.Communicator{}, ops: map[key]*Operation{}, calls: map[thread][]call{},
+	}
+	for i := range t.Rec.Meta.Communicators {
+		c := &t.Rec.Meta.Communicators[i]
+		s.said[local{c.PID, c.Address}] = c
+	}
 	s.out.Communicators = []Communicator{}
 	events := slices.Clone(t.Collectives)
 	slices.SortFunc(events, func(a, b int32) int { // of two that begin at once the longer one is the outer one
@@ -260,7 +270,10 @@ func (s *summing) finish() {
 		at := key{pid: k.pid, comm: k.comm}
 		c := by[at]
 		if c == nil {
-			c = &Communicator{PID: k.pid, Address: k.comm, Ranks: cmp.Or(s.ranks[at], sizes[k.pid])}
+			c = &Communicator{PID: k.pid, Address: k.comm, Rank: -1, Ranks: cmp.Or(s.ranks[at], sizes[k.pid])}
+			if x, known := s.said[local{k.pid, k.comm}]; known {
+				c.Rank, c.Hash, c.Ranks = x.Rank, x.Hash, cmp.Or(s.ranks[at], uint64(x.Ranks))
+			}
 			by[at] = c
 		}
 		if o.Kernel > 0 {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/testkit/calltest"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 )
@@ -37,7 +38,7 @@ func TestNestedCallsCountOnce(t *testing.T) {
 	b.Fail("ncclAllReduce", 3_000, 10, 4, 5, communicator, 0, 9<<56)
 	got := summarized(t, b)
 	want := &Summary{Calls: 3, Bytes: 202, Failed: 1, Communicators: []Communicator{{
-		PID: recordtest.PID, Address: communicator, Ranks: 8, Calls: 3, Bytes: 202, Operations: []Operation{
+		PID: recordtest.PID, Address: communicator, Rank: -1, Ranks: 8, Calls: 3, Bytes: 202, Operations: []Operation{
 			{Name: "Broadcast", Type: "float32", Calls: 2, Bytes: 192, Smallest: 64, Largest: 128, Host: 900},
 			{Name: "AllReduce", Type: "bfloat16", Calls: 1, Bytes: 10, Smallest: 10, Largest: 10, Host: 10},
 		},
@@ -61,6 +62,26 @@ func TestRanksThatWereNotReadAreNotKnown(t *testing.T) {
 		if got := summarized(t, b).Communicators[0].Ranks; got != 0 {
 			t.Errorf("%s: %d ranks", name, got)
 		}
+	}
+}
+
+// TestRanksThatCommunicatorsSay: what a communicator says of itself comes before what RAS says of its process.
+func TestRanksThatCommunicatorsSay(t *testing.T) {
+	b := calltest.New()
+	exchanges(b, "ncclAllReduce", 1_000, 500, 16)
+	b.Meta.RAS = &recording.RAS{Communicators: []recording.RASCommunicator{
+		{Size: 4, Ranks: []recording.RASRank{{PID: recordtest.PID}}},
+	}}
+	b.Meta.Communicators = []recording.Communicator{
+		{PID: recordtest.PID, Address: communicator, Hash: "ae94", Rank: 3, Ranks: 8},
+		{PID: recordtest.PID, Address: communicator + 8, Rank: 1, Ranks: 2},
+	}
+	if got := summarized(t, b).Communicators[0]; got.Ranks != 8 || got.Rank != 3 || got.Hash != "ae94" {
+		t.Errorf("%+v", got)
+	}
+	b.Meta.Communicators = b.Meta.Communicators[1:]
+	if got := summarized(t, b).Communicators[0]; got.Ranks != 4 || got.Rank != -1 || got.Hash != "" {
+		t.Errorf("%+v", got)
 	}
 }
 

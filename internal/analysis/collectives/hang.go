@@ -133,6 +133,9 @@ func (s *summing) starts() []map[local]uint64 {
 	if out = s.byRAS(); len(out) > 0 {
 		return out
 	}
+	if out = s.bySaying(); len(out) > 0 {
+		return out
+	}
 	// Each process has made one communicator of as many ranks as there are processes: it is the same one.
 	from, of := map[local]uint64{}, map[uint32]int{}
 	for k := range s.ranks {
@@ -148,6 +151,27 @@ func (s *summing) starts() []map[local]uint64 {
 		}
 	}
 	return []map[local]uint64{from}
+}
+
+// bySaying returns the communicators of which all ranks were made in the time recorded, as they said themselves.
+func (s *summing) bySaying() []map[local]uint64 {
+	groups, ranks, sizes := map[string]map[local]uint64{}, map[string]map[int]bool{}, map[string]int{}
+	for of, x := range s.said {
+		if x.Hash == "" || s.made[of] != 1 {
+			continue
+		}
+		if groups[x.Hash] == nil {
+			groups[x.Hash], ranks[x.Hash] = map[local]uint64{}, map[int]bool{}
+		}
+		groups[x.Hash][of], ranks[x.Hash][x.Rank], sizes[x.Hash] = 0, true, x.Ranks
+	}
+	var out []map[local]uint64
+	for hash, from := range groups {
+		if size := sizes[hash]; size > 1 && len(from) == size && len(ranks[hash]) == size {
+			out = append(out, from)
+		}
+	}
+	return out
 }
 
 // since are the calls of one member from a time on.
@@ -201,6 +225,9 @@ func (s *summing) hang(from map[local]uint64, list []threads.Thread) *Hang {
 // together reports whether a communicator is known to have as many ranks as were found: else it may be that of another
 // group, whose collectives happened to end with these.
 func (s *summing) together(of local, ranks int) bool {
+	if x := s.said[of]; x != nil && x.Ranks == ranks {
+		return true
+	}
 	return s.ranks[key{pid: of.pid, comm: of.comm}] == uint64(ranks) || s.sizes[of] == ranks
 }
 

@@ -156,3 +156,41 @@ func TestHangWithoutKernels(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestHangOfAGroup: where communicators say which they are, one of two of three processes is known whole, and no other.
+func TestHangOfAGroup(t *testing.T) {
+	said := func(c *crowd, i int) *recording.Communicator { return &c.Meta.Communicators[i] }
+	for name, change := range map[string]func(c *crowd){
+		"":                      func(*crowd) {},
+		"they do not say it":    func(c *crowd) { c.Meta.Communicators = nil },
+		"a rank is not known":   func(c *crowd) { said(c, 0).Ranks, said(c, 1).Ranks = 3, 3 },
+		"two are of one rank":   func(c *crowd) { said(c, 0).Rank = 1 },
+		"the hash is not known": func(c *crowd) { said(c, 0).Hash, said(c, 1).Hash = "", "" },
+		"an address is used again": func(c *crowd) {
+			c.As(pidOf(0), pidOf(0)).Do("ncclCommInitRank", 500_000, 10, 0x110, 2)
+		},
+	} {
+		c := newCrowd(3)
+		c.Window(calltest.Start, calltest.Start+10*calltest.Second)
+		for r := range 3 {
+			c.As(pidOf(r), pidOf(r)).Do("ncclCommInitRank", 0, 10, 0x110+uint64(r), 2)
+			c.Meta.Communicators = append(c.Meta.Communicators, recording.Communicator{
+				PID: pidOf(r), Address: 0x110 + uint64(r), Hash: []string{"aa", "aa", "bb"}[r], Rank: r % 2, Ranks: 2,
+			})
+			for i := range 5 - r {
+				c.call(r, 0x110+uint64(r), int64(1000*(i+1)))
+			}
+		}
+		change(c)
+		got := c.hangs()
+		if name != "" {
+			if got != nil {
+				t.Errorf("%s: %+v", name, got)
+			}
+			continue
+		}
+		if len(got) != 1 || len(got[0].Missing) != 1 || got[0].Missing[0].PID != pidOf(1) || len(got[0].Waiting) != 1 {
+			t.Errorf("%+v", got)
+		}
+	}
+}

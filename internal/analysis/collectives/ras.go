@@ -3,6 +3,7 @@ package collectives
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/inferscope/inferscope/internal/recording"
 )
@@ -104,23 +105,26 @@ func (s *summing) even(c *recording.RASCommunicator, own map[uint32]map[uint64][
 	before, calls, ahead := map[local]uint64{}, map[local][]call{}, uint64(0)
 	for i := range c.Ranks {
 		pid, ok := s.process(c.Ranks[i].PID)
-		if !ok || len(own[pid]) != 1 {
-			return nil // on another host, or it has several communicators
+		if !ok {
+			return nil // on another host
+		}
+		comm, ok := s.addressOf(c, c.Ranks[i].Rank, pid, own[pid])
+		if !ok {
+			return nil
 		}
 		all := uint64(0)
 		for _, n := range c.Ranks[i].Counts {
 			all += n
 		}
-		for comm, list := range own[pid] {
-			slices.SortFunc(list, func(x, y call) int { return cmp.Compare(x.at, y.at) })
-			odd := slices.ContainsFunc(list, func(x call) bool { return !counted[x.key.name] })
-			if odd || list[len(list)-1].at+quiet > at || all < uint64(len(list)) {
-				return nil
-			}
-			of := local{pid, comm}
-			before[of], calls[of] = all-uint64(len(list)), list
-			ahead = max(ahead, before[of])
+		list := own[pid][comm]
+		slices.SortFunc(list, func(x, y call) int { return cmp.Compare(x.at, y.at) })
+		odd := slices.ContainsFunc(list, func(x call) bool { return !counted[x.key.name] })
+		if odd || list[len(list)-1].at+quiet > at || all < uint64(len(list)) {
+			return nil
 		}
+		of := local{pid, comm}
+		before[of], calls[of] = all-uint64(len(list)), list
+		ahead = max(ahead, before[of])
 	}
 	if len(before) != c.Size {
 		return nil // two ranks of one process
@@ -140,6 +144,26 @@ func (s *summing) even(c *recording.RASCommunicator, own map[uint32]map[uint64][
 		s.sizes[of] = c.Size
 	}
 	return from
+}
+
+// addressOf returns what the process of a rank calls a communicator, of those that it used: the one that said so
+// itself, else the only one.
+func (s *summing) addressOf(
+	c *recording.RASCommunicator, rank int, pid uint32, used map[uint64][]call,
+) (uint64, bool) {
+	hash, err := strconv.ParseUint(c.Hash, 16, 64)
+	for address := range used {
+		if x := s.said[local{pid, address}]; err == nil && x != nil && x.Rank == rank && x.Hash != "" {
+			if own, err := strconv.ParseUint(x.Hash, 16, 64); err == nil && own == hash {
+				return address, true
+			}
+		}
+	}
+	for address := range used {
+		x := s.said[local{pid, address}]
+		return address, len(used) == 1 && (x == nil || x.Hash == "")
+	}
+	return 0, false
 }
 
 // sizesByRAS returns how many ranks the communicators of each process have; 0 where they differ.

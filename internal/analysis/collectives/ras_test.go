@@ -65,6 +65,53 @@ func TestHangByRAS(t *testing.T) {
 	}
 }
 
+// TestHangOfSeveralCommunicators: where communicators say which they are, NCCL's RAS tells of those of processes that
+// have several, and of several ranks in one process.
+func TestHangOfSeveralCommunicators(t *testing.T) {
+	said := func(rank int, comm uint64, hash string, r int) recording.Communicator {
+		return recording.Communicator{PID: pidOf(rank), Address: comm, Hash: hash, Rank: r, Ranks: 2}
+	}
+	one := func(rank, r int, n uint64) recording.RASRank {
+		return recording.RASRank{PID: pidOf(rank), Rank: r, Counts: map[string]uint64{"AllReduce": n}}
+	}
+	for name, change := range map[string]func(c *crowd){
+		"":                         func(*crowd) {},
+		"they do not say it":       func(c *crowd) { c.Meta.Communicators = nil },
+		"they are others":          func(c *crowd) { c.Meta.Communicators[0].Hash = "ee" },
+		"they are of another rank": func(c *crowd) { c.Meta.Communicators[0].Rank = 1 },
+	} {
+		c := newCrowd(2)
+		c.Window(calltest.Start, calltest.Start+10*calltest.Second)
+		c.Meta.Communicators = []recording.Communicator{
+			said(0, 0x110, "aa", 0), said(0, 0x120, "bb", 1), said(0, 0x130, "bb", 0), said(1, 0x910, "aa", 1),
+		}
+		for i := range int64(5) {
+			for k, comm := range []uint64{0x110, 0x120, 0x130} {
+				c.call(0, comm, 10_000*i+10*int64(k))
+			}
+			if i < 4 {
+				c.call(1, 0x910, 10_000*i+1000)
+			}
+		}
+		c.Meta.RAS = &recording.RAS{At: calltest.Start + 10*calltest.Second, Communicators: []recording.RASCommunicator{
+			{Hash: "00aa", Size: 2, Ranks: []recording.RASRank{one(0, 0, 105), one(1, 1, 104)}},
+			{Hash: "00bb", Size: 2, Ranks: []recording.RASRank{one(0, 0, 5), one(0, 1, 5)}},
+		}}
+		change(c)
+		got := c.hangs()
+		if name != "" {
+			if got != nil {
+				t.Errorf("%s: %+v", name, got)
+			}
+			continue
+		}
+		if len(got) != 1 || !slices.Equal(got[0].Waiting, []uint32{pidOf(0)}) || len(got[0].Missing) != 1 ||
+			got[0].Missing[0].PID != pidOf(1) || got[0].Missing[0].Behind != 1 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 // TestRanksByRAS: NCCL's RAS says how many ranks a communicator has that was made before the recording, unless the
 // process has communicators of several sizes.
 func TestRanksByRAS(t *testing.T) {

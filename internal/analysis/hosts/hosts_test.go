@@ -149,6 +149,9 @@ func TestJoined(t *testing.T) {
 		j.ends[1][i] += late
 	}
 	recs := []*recording.Recording{j.host(0, 0, 0, 0), j.host(1, 0, 77_000_000, 0)}
+	for i, rec := range recs {
+		rec.Meta.Communicators = []recording.Communicator{{PID: recordtest.PID, Rank: i, Ranks: 2}}
+	}
 	clocks, err := hosts.Solve(recs)
 	must.NoError(t, err)
 	rec, err := importer.Join(recs, []int64{clocks[0].Shift, clocks[1].Shift}, "two hosts")
@@ -164,6 +167,11 @@ func TestJoined(t *testing.T) {
 	}
 	if pids := [2]uint32{skew.Ranks[0].PID, skew.Ranks[1].PID}; pids[0] != recordtest.PID || pids[1] == pids[0] {
 		t.Errorf("processes %v", pids)
+	}
+	for i, c := range rec.Meta.Communicators {
+		if c.Rank != i || c.PID != skew.Ranks[i].PID {
+			t.Errorf("%+v of process %d", c, skew.Ranks[i].PID)
+		}
 	}
 	if calls := r.Exchanged.Calls; calls != 600 {
 		t.Errorf("%d calls of both hosts, want 600", calls)

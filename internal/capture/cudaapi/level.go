@@ -202,8 +202,9 @@ func (s *spent) note(e *event.Event, calls, ns uint64, until int) {
 // maxCounted bounds the processes whose calls are counted apart.
 const maxCounted = 4096
 
-// Observe counts what the programs said.
+// Observe counts what the programs said, and reads the communicators that calls use.
 func (s *Source) Observe(batch []event.Event) {
+	s.comms.observe(batch, s.rankFields)
 	c := &s.counted
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -90,6 +90,7 @@ type contents struct {
 	machine   elf.Machine
 	buildID   string
 	release   int                         // of NCCL
+	ranks     rankField                   // of NCCL
 	functions map[uint64]elffile.Function // by file offset
 	names     []cuda.Export               // Addr is the file offset
 	plans     map[cuda.Options]*plan      // made so far; guarded by Source.changing
@@ -236,6 +237,7 @@ func parse(file *os.File, size int64) (contents, error) {
 		}
 		c.names = append(c.names, cuda.Export{Name: fn.Name, Addr: fn.Offset})
 	}
+	c.ranks = rankField{findRank(file, lib.Machine, functions), c.release}
 	c.identity, _ = cuda.Identify(lib.SONAME, c.names)
 	return c, nil
 }

@@ -56,6 +56,7 @@ type Source struct {
 
 	changing  sync.Mutex // held while a level is applied, or a library is probed
 	counted   counted
+	comms     communicators
 	until     atomic.Pointer[probedUntil] // written under mu, as a whole
 	detaching errgroup.Group              // take the probes off processes that have ended
 
@@ -348,6 +349,7 @@ func (s *Source) choose(l *library, selection cuda.Selection, options cuda.Optio
 		if err != nil {
 			return nil, err
 		}
+		s.comms.probed(index, &point.Row)
 		fn := l.functions[point.Addr]
 		at := uprobe.Choose(fn.Code, fn.Addr, l.machine)
 		if at.Cheap {
@@ -388,6 +390,7 @@ func (s *Source) Forget(p *proc.Process) {
 	if known == nil {
 		return
 	}
+	s.comms.end(func(m member) bool { return m.pid == p.PID })
 	detach := func() error {
 		// Nothing can be done about a link that does not close; the kernel frees
 		// what belongs to a dead process when this one ends.

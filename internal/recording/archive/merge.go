@@ -103,6 +103,8 @@ func (m *merger) mergeMeta(next *recording.Meta) {
 	}
 	mergeOverhead(to, next)
 	to.To, to.Version, to.Host, to.Sources, to.RAS = next.To, next.Version, next.Host, next.Sources, next.RAS
+	to.Communicators = union(to.Communicators, next.Communicators,
+		func(c recording.Communicator) any { return [2]uint64{uint64(c.PID), c.Address} }, nil)
 	to.Driver = mergeDriver(to.Driver, next.Driver)
 	to.Processes = union(to.Processes, next.Processes, processKey, nil)
 	slices.SortStableFunc(to.Processes, func(a, b recording.Process) int {

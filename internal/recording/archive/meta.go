@@ -149,6 +149,10 @@ func stateTables() []nameTable {
 			func(m *recording.Meta) *[]recording.Sensor { return &m.Sensors },
 			func(_ int, v recording.Sensor) sensorRow { return sensorRow(v) },
 			func(r sensorRow) recording.Sensor { return recording.Sensor(r) }),
+		tableOf("communicators", "NCCL's communicators: ranks and GPUs", false,
+			func(m *recording.Meta) *[]recording.Communicator { return &m.Communicators },
+			func(_ int, v recording.Communicator) communicatorRow { return communicatorRow(v) },
+			func(r communicatorRow) recording.Communicator { return recording.Communicator(r) }),
 	}
 }
 

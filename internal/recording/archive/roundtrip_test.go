@@ -95,6 +95,11 @@ func randomMeta(r *rand.Rand, from, to uint64) recording.Meta {
 			}
 		}),
 		Threads: several(r, thread), OtherThreads: several(r, thread),
+		Communicators: several(r, func() recording.Communicator {
+			return recording.Communicator{
+				PID: r.Uint32(), Address: r.Uint64(), Hash: word(r), Rank: r.IntN(9), Ranks: r.IntN(9), GPU: r.IntN(9),
+			}
+		}),
 		Functions: several(r, func() recording.Function {
 			return recording.Function{
 				Name:  word(r),

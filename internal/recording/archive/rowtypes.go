@@ -167,6 +167,15 @@ type pressureRow struct {
 	FreeCPU     uint64 `isc:"free_cpu_ns"       doc:"cumulative: host CPU time that no program of the target's priority took; 0: unknown"`
 }
 
+type communicatorRow struct {
+	PID     uint32 `isc:"pid"     doc:"process ID"`
+	Address uint64 `isc:"address" doc:"what its process calls it"`
+	Hash    string `isc:"hash"    doc:"the same for all ranks; empty: not known"`
+	Rank    int    `isc:"rank"    doc:"rank of the process in it"`
+	Ranks   int    `isc:"ranks"   doc:"how many it has"`
+	GPU     int    `isc:"gpu"     doc:"as its process counts"`
+}
+
 type sensorRow struct {
 	TS                uint64 `isc:"time_ns"                doc:"CLOCK_MONOTONIC ns"`
 	GPU               int    `isc:"gpu"                    doc:"index, as nvidia-smi counts, or among AMD's cards"`

@@ -90,7 +90,7 @@ func TestEveryTableOfMetaIsWritten(t *testing.T) {
 	if got := len(nameTables()) - 2; got != slices { // numa_pages is a part of Pressure, codes is the same in all
 		t.Errorf("%d tables of names for %d tables of a recording", got, slices)
 	}
-	if meta.NumField()-14 != 12 || reflect.TypeFor[recording.Pressure]().NumField() != 8 ||
+	if meta.NumField()-15 != 12 || reflect.TypeFor[recording.Pressure]().NumField() != 8 ||
 		reflect.TypeFor[recording.Function]().NumField() != 5 ||
 		reflect.TypeFor[recording.Frame]().NumField() != 4 ||
 		reflect.TypeFor[recording.Kernel]().NumField() != 4 ||

@@ -259,6 +259,10 @@ func (m *merger) take(p *part, shift uint64) error {
 	}
 	m.processes(p, &n, shift)
 	m.named(meta, &n)
+	for _, c := range meta.Communicators {
+		c.PID = m.pid(&n, c.PID)
+		m.out.Communicators = append(m.out.Communicators, c)
+	}
 	if meta.GPU != nil {
 		m.gpu(meta.GPU, &n, shift)
 	}

@@ -23,6 +23,7 @@ func collectiveTable(in Input) table {
 	t := table{Key: "collectives", Title: "Collectives", Columns: []column{
 		{"Process", "id"},
 		{"Communicator", "code"},
+		{"Rank", "id"},
 		{"Ranks", "count"},
 		{"Operation", "text"},
 		{"Type", "text"},
@@ -44,17 +45,20 @@ func collectiveTable(in Input) table {
 			o := &c.Operations[j]
 			choices, channels := o.Chosen()
 			row := []any{
-				c.PID, fmt.Sprintf("%#x", c.Address), nil, o.Name, o.Type, o.Calls, o.Bytes, o.Smallest, o.Largest,
+				c.PID, fmt.Sprintf("%#x", c.Address), nil, nil, o.Name, o.Type, o.Calls, o.Bytes, o.Smallest, o.Largest,
 				choices, channels, o.Host, nil, nil, nil,
 			}
+			if c.Rank >= 0 {
+				row[2] = c.Rank
+			}
 			if c.Ranks > 0 {
-				row[2] = c.Ranks
+				row[3] = c.Ranks
 			}
 			if o.Kernels > 0 {
-				row[12], row[13] = o.Kernel, o.Algorithm
+				row[13], row[14] = o.Kernel, o.Algorithm
 			}
 			if o.Bus > 0 {
-				row[14] = o.Bus
+				row[15] = o.Bus
 			}
 			t.Rows = append(t.Rows, row)
 		}

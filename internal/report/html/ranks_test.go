@@ -20,6 +20,7 @@ func twoRanks() *recording.Recording {
 	b.Meta.GPU = &recording.GPU{
 		Mode: "continuous", Kernels: []recording.Kernel{{Name: "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}},
 	}
+	b.Meta.Communicators = []recording.Communicator{{PID: recordtest.PID, Address: 0x110, Rank: 0, Ranks: 2}}
 	id := uint32(0)
 	for r := range uint32(2) {
 		pid := recordtest.PID + r
@@ -57,8 +58,14 @@ func TestRankTables(t *testing.T) {
 	pid := float64(recordtest.PID)
 	want := map[string][][]any{
 		"collectives": {
-			{pid, "0x110", 2.0, "AllReduce", "float32", 10.0, 640.0, 64.0, 64.0, "", "", 40_000.0, 3e6, 640 / 3e-3, 640 / 3e-3},
-			{pid + 1, "0x111", 2.0, "AllReduce", "float32", 10.0, 640.0, 64.0, 64.0, "", "", 40_000.0, 2e6, 640 / 2e-3, 640 / 2e-3},
+			{
+				pid, "0x110", 0.0, 2.0, "AllReduce", "float32", 10.0, 640.0, 64.0, 64.0, "", "", 40_000.0, 3e6,
+				640 / 3e-3, 640 / 3e-3,
+			},
+			{
+				pid + 1, "0x111", nil, 2.0, "AllReduce", "float32", 10.0, 640.0, 64.0, 64.0, "", "", 40_000.0, 2e6,
+				640 / 2e-3, 640 / 2e-3,
+			},
 		},
 		"ranks": {{pid, 0.0, 0.0, 1e6, 0.0, 0.0}, {pid + 1, 0.0, 1.0, 0.0, 1e5, 1e5}},
 		"nodes": {

@@ -32,6 +32,7 @@ const (
 	CUPTI11   Part = "cupti-11"  // 11.8
 	CUPTI12   Part = "cupti-12"  // 12.9
 	CUPTI13   Part = "cupti-13"  // the newest 13
+	NCCL      Part = "nccl-2.28" // 2.28.9: 200 MB to fetch
 	NVTX      Part = "nvtx"      // version 3: headers, nvtx3/nvToolsExt.h
 	Nsys2022  Part = "nsys-2022" // Nsight Systems 2022.4, of Debian 12: 170 MB to fetch, 600 MB on the disk
 	Nsys2023  Part = "nsys-2023" // Nsight Systems 2023.4, of Debian 13: as much
@@ -79,6 +80,7 @@ func sources() map[Part]source {
 		CUPTI11:   {wheel: "nvidia-cuda-cupti-cu11==11.8.*"},
 		CUPTI12:   {wheel: "nvidia-cuda-cupti-cu12==12.9.*"},
 		CUPTI13:   {wheel: "nvidia-cuda-cupti==13.*"},
+		NCCL:      {wheel: "nvidia-nccl-cu13==2.28.9"},
 		NVTX:      {wheel: "nvidia-nvtx-cu12==12.9.*"},
 		Nsys2022:  nsys("2022.4.", "0.10."),
 		Nsys2023:  nsys("2023.4.", "0.11."),
@@ -99,7 +101,7 @@ func Fetch(tb testing.TB, part Part) string {
 // Library returns the path of part's shared library itself: a regular file.
 func Library(tb testing.TB, part Part) string {
 	tb.Helper()
-	for _, pattern := range []string{"libcuda.so.1", "libcudart.so.*", "libcupti.so.*"} {
+	for _, pattern := range []string{"libcuda.so.1", "libcudart.so.*", "libcupti.so.*", "libnccl.so.*"} {
 		if path, ok := find(Fetch(tb, part), pattern); ok {
 			return path
 		}

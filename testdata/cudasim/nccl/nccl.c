@@ -19,6 +19,7 @@
 
 typedef void *handle;
 extern struct sim_hooks cudasim_hooks;
+extern int cuCtxGetDevice(int *);
 extern int cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
 extern int cuLaunchKernelEx(const CUlaunchConfig *, handle, void **, void **);
 
@@ -28,6 +29,8 @@ struct id {
 
 enum { OPERATIONS = 10, PENDING = 1024, RANKS = 64, MANY = 1000000, CHANNELS = 24 };
 enum { SEND_RECEIVE = 8, LONG_SEND_RECEIVE = 9, INVALID = 4 /* ncclInvalidArgument */ };
+
+#define MAGIC 0x0280028002800280ull
 
 /* meet is when ranks came. A rank is one operation ahead of the last one at most, so that two starts are enough. */
 struct meet {
@@ -41,9 +44,12 @@ struct pair {
 	uint64_t next; /* operation between the two in this direction */
 };
 
+/* comm begins with NCCL's magic number, and has four fields from the hash on in the order of its struct ncclComm. */
 struct comm {
-	struct sim_meeting meeting; /* the first field */
-	int ranks, rank;
+	uint64_t magic;
+	struct sim_meeting meeting;
+	uint64_t hash;
+	int rank, ranks, device;
 	struct meet *all;
 	uint64_t next; /* operation */
 	struct pair sends[RANKS], receives[RANKS]; /* by the rank that has the other end */
@@ -99,9 +105,14 @@ static handle function(int operation)
 	return known[operation];
 }
 
+static struct comm *comm_of(struct sim_meeting *m)
+{
+	return (struct comm *)((char *)m - offsetof(struct comm, meeting));
+}
+
 static void come(struct sim_meeting *m, uint64_t start)
 {
-	struct comm *c = (struct comm *)m;
+	struct comm *c = comm_of(m);
 	struct meet *own = &c->all[c->rank];
 
 	own->start[c->next & 1] = start;
@@ -110,7 +121,7 @@ static void come(struct sim_meeting *m, uint64_t start)
 
 static uint64_t last(struct sim_meeting *m)
 {
-	struct comm *c = (struct comm *)m;
+	struct comm *c = comm_of(m);
 	uint64_t latest = 0;
 
 	for (int i = 0; i < c->ranks; i++) {
@@ -218,7 +229,12 @@ EXPORT int ncclCommInitRank(struct comm **to, int ranks, struct id id, int rank)
 
 	if (!c)
 		abort();
-	(void)id;
+	if (cuCtxGetDevice(&c->device))
+		abort();
+	c->magic = MAGIC;
+	c->hash = 5381;
+	for (size_t i = 0; i < sizeof(id.bytes); i++)
+		c->hash = c->hash * 33 ^ (unsigned char)id.bytes[i];
 	c->ranks = ranks;
 	c->rank = rank;
 	share(c);
@@ -226,8 +242,27 @@ EXPORT int ncclCommInitRank(struct comm **to, int ranks, struct id id, int rank)
 	return 0;
 }
 
+EXPORT int ncclCommUserRank(const struct comm *c, int *rank)
+{
+	*rank = c->rank;
+	return 0;
+}
+
+EXPORT int ncclCommCount(const struct comm *c, int *ranks)
+{
+	*ranks = c->ranks;
+	return 0;
+}
+
+EXPORT int ncclCommCuDevice(const struct comm *c, int *device)
+{
+	*device = c->device;
+	return 0;
+}
+
 EXPORT int ncclCommDestroy(struct comm *c)
 {
+	c->magic = 0;
 	if (c->all)
 		munmap(c->all, sizeof(struct shared)); /* begins with it */
 	free(c);
