@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +33,7 @@ type mapRecords struct {
 }
 
 func openMapRecords(online string) (*mapRecords, error) {
-	cpus, err := readCPUs(online)
+	cpus, err := procfile.CPUs(online)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (m *mapRecords) drain(live map[uint32]*entry, changed func(*entry, uint64),
 // stays dead when the CPU is back, so it is given up at once; what was mapped on
 // a CPU before it was watched went unseen.
 func (m *mapRecords) refresh() bool {
-	cpus, err := readCPUs(m.online)
+	cpus, err := procfile.CPUs(m.online)
 	if err != nil {
 		return false
 	}

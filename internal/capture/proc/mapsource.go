@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +33,7 @@ func newMapSource(fs *procfs, poll bool) mapSource {
 	if poll {
 		return newMapPoller(fs, "as asked for")
 	}
-	records, err := openMapRecords(onlineCPUs)
+	records, err := openMapRecords(procfile.OnlineCPUs)
 	if err != nil {
 		return newMapPoller(fs, explainPerf(err))
 	}

@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -34,6 +35,20 @@ func (fs *procfs) open(p *Process, m Mapping) (*os.File, error) {
 	}
 	return nil, fmt.Errorf("opening %q of pid %d: by its path: %w; by its mapping: %w",
 		m.Path, p.PID, byPath, byMapping)
+}
+
+// OpenMaps opens the list of p's mappings, which from then on is bound to its memory. It fails with a
+// clierror.NoProcess if p is gone.
+func OpenMaps(p *Process) (io.ReadCloser, error) {
+	fs := newProcfs(procRoot)
+	f, err := os.Open(fs.path(p.PID, "maps"))
+	if err != nil {
+		return nil, err
+	}
+	if !p.Alive() {
+		return nil, errors.Join(fs.explainDead(p.PID), f.Close())
+	}
+	return f, nil
 }
 
 // openPath opens the mapping's path inside p's root. Dev is not compared: on

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -140,19 +139,6 @@ func (r *repeated) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestParseCPUs(t *testing.T) {
-	for list, want := range map[string][]int{"0": {0}, "0-1": {0, 1}, "0-2,5,7-8": {0, 1, 2, 5, 7, 8}} {
-		if got, err := parseCPUs(list); err != nil || !cmp.Equal(got, want) {
-			t.Errorf("%q: %v %v, want %v", list, got, err, want)
-		}
-	}
-	for _, bad := range []string{"", "x", "3-1", "0-9000", "0-", "-3", "1,,2", "99999999999999999999"} {
-		if got, err := parseCPUs(bad); err == nil {
-			t.Errorf("%q: %v without an error", bad, got)
-		}
-	}
-}
-
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte("1 (a) b" + statTail))
 	f.Add([]byte("1 ()))((\n" + statTail))
@@ -264,19 +250,4 @@ func TestQuota(t *testing.T) {
 			t.Errorf("%s: the first one still gets more", what)
 		}
 	}
-}
-
-// FuzzParseCPUs: a list of CPUs names none twice as often as its text is long, and none that Linux cannot have.
-func FuzzParseCPUs(f *testing.F) {
-	f.Add("0-3,8,10-11")
-	f.Add("0-8191,0-8191,0-8191")
-	fuzzing.Run(f, func(t *testing.T, list string) {
-		cpus, err := parseCPUs(list)
-		if err != nil {
-			return
-		}
-		if len(cpus) == 0 || len(cpus) > maxCPU+1 || slices.Min(cpus) < 0 || slices.Max(cpus) > maxCPU {
-			t.Errorf("%q: %d CPUs", list, len(cpus))
-		}
-	})
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 // stat is what is used of /proc/PID/stat.
@@ -33,7 +35,7 @@ func parseStat(line []byte) (stat, error) {
 		return stat{}, errors.New("stat without a comm in parentheses")
 	}
 	// fields[0] is field 3 of proc(5), the state.
-	fields := bytes.Fields(line[end+1:])
+	fields := procfile.StatFields(line)
 	if len(fields) < 20 || len(fields[0]) != 1 {
 		return stat{}, fmt.Errorf("stat with %d fields after the comm, want at least 20", len(fields))
 	}

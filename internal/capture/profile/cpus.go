@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -52,7 +52,7 @@ const lookForSwitches = 250 * time.Millisecond
 
 // mayOpenCPU returns why events of CPUs cannot be had; nil where they can.
 func mayOpenCPU(c *ticker) error {
-	cpus, err := onlineCPUs()
+	cpus, err := procfile.CPUs(procfile.OnlineCPUs)
 	if err != nil {
 		return err
 	}
@@ -63,30 +63,6 @@ func mayOpenCPU(c *ticker) error {
 		return openError(err)
 	}
 	return unix.Close(fd)
-}
-
-// onlineCPUs returns the CPUs that run.
-func onlineCPUs() ([]int, error) {
-	text, err := os.ReadFile("/sys/devices/system/cpu/online")
-	if err != nil {
-		return nil, fmt.Errorf("list the CPUs: %w", err)
-	}
-	var cpus []int
-	for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		from, err := strconv.ParseUint(first, 10, 16)
-		to, err2 := strconv.ParseUint(last, 10, 16)
-		if err = errors.Join(err, err2); err != nil || to < from {
-			return nil, fmt.Errorf("list the CPUs: %q is not a list of CPUs: %w", text, err)
-		}
-		for cpu := from; cpu <= to; cpu++ {
-			cpus = append(cpus, int(cpu))
-		}
-	}
-	return cpus, nil
 }
 
 // on opens the events of every CPU that has none yet.
@@ -101,7 +77,7 @@ func (e *cpuEvents) openAll() error {
 	if e.hz == 0 {
 		return nil
 	}
-	cpus, err := onlineCPUs()
+	cpus, err := procfile.CPUs(procfile.OnlineCPUs)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,13 @@
 package profile
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"os"
 	"sort"
 	"strconv"
 
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
@@ -54,7 +54,7 @@ func stackStart(pid int) (uint64, error) {
 		return 0, err
 	}
 	const startstack = 28 - 3 // counted from the state, which follows the name in brackets
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	fields := procfile.StatFields(text)
 	if len(fields) <= startstack {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
 	}

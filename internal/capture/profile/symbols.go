@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -153,7 +152,7 @@ func (m *modules) memory(pid uint32) symbol.Process {
 	return symbol.Process{
 		Key: symbol.ProcessKey{PID: pid, StartTime: p.StartTime}, NSPID: p.NSPID, UID: p.UID,
 		Born: time.Now().Add(-time.Duration(clock.Monotonic() - min(clock.Monotonic(), p.Born))),
-		Maps: func() (io.ReadCloser, error) { return openMaps(p) },
+		Maps: func() (io.ReadCloser, error) { return proc.OpenMaps(p) },
 		Beside: func(path string) (symbol.File, error) {
 			return opened(proc.Open(p, proc.Mapping{Path: path}))
 		},
@@ -164,18 +163,6 @@ func (m *modules) memory(pid uint32) symbol.Process {
 func opened(f *os.File, err error) (symbol.File, error) {
 	if err != nil {
 		return nil, err
-	}
-	return f, nil
-}
-
-// openMaps opens the list of p's mappings, which from then on is bound to its memory.
-func openMaps(p *proc.Process) (io.ReadCloser, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", p.PID))
-	if err != nil {
-		return nil, err
-	}
-	if !p.Alive() {
-		return nil, errors.Join(errGone, f.Close())
 	}
 	return f, nil
 }

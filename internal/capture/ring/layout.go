@@ -3,9 +3,6 @@ package ring
 import (
 	"fmt"
 	"math/bits"
-	"os"
-	"strconv"
-	"strings"
 )
 
 // Bounds of a ring and of the budget for all of them, in bytes. The daemon's mapping
@@ -62,45 +59,3 @@ func layout(budget int64, possible int, online []int) (plan, error) {
 }
 
 func floorPow2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
-
-// onlineCPUs returns the numbers of the CPUs that are online now.
-func onlineCPUs() ([]int, error) {
-	const path = "/sys/devices/system/cpu/online"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("find the online CPUs: %w", err)
-	}
-	cpus, err := parseCPUs(strings.TrimSpace(string(text)))
-	if err != nil {
-		return nil, fmt.Errorf("find the online CPUs in %s: %w", path, err)
-	}
-	return cpus, nil
-}
-
-// parseCPUs reads the kernel's list format: "0-3,8,10-11".
-func parseCPUs(list string) ([]int, error) {
-	var cpus []int
-	for part := range strings.SplitSeq(list, ",") {
-		lo, hi, isRange := strings.Cut(part, "-")
-		first, err := strconv.ParseUint(lo, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("bad CPU list %q: %w", list, err)
-		}
-		last := first
-		if isRange {
-			if last, err = strconv.ParseUint(hi, 10, 16); err != nil {
-				return nil, fmt.Errorf("bad CPU list %q: %w", list, err)
-			}
-		}
-		if last < first || last >= maxCPUs {
-			return nil, fmt.Errorf("bad CPU list %q: range %q", list, part)
-		}
-		for cpu := first; cpu <= last; cpu++ {
-			cpus = append(cpus, int(cpu))
-		}
-		if len(cpus) > maxCPUs {
-			return nil, fmt.Errorf("bad CPU list: names more than %d CPUs", maxCPUs)
-		}
-	}
-	return cpus, nil
-}

@@ -83,18 +83,6 @@ func TestLayoutRefuses(t *testing.T) {
 	}
 }
 
-func TestParseCPUs(t *testing.T) {
-	got, err := parseCPUs("0-2,5,8-9")
-	if want := []int{0, 1, 2, 5, 8, 9}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %v, %v, want %v", got, err, want)
-	}
-	for _, bad := range []string{"", "x", "3-1", "0-", "-1", "0-9999", "99999999999", "0,,1"} {
-		if cpus, err := parseCPUs(bad); err == nil {
-			t.Errorf("%q is read as %v", bad, cpus)
-		}
-	}
-}
-
 // TestReasonsEqualBTF: the index of a counter means the same in C and here.
 func TestReasonsEqualBTF(t *testing.T) {
 	spec, err := btf.LoadSpec("../../../bpf/calls_x86_bpfel.o")

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -60,7 +61,7 @@ type Rings struct {
 // raises no resource limit. Errors: clierror.Permission where the kernel refuses,
 // and a plain error where memory or the budget is too small.
 func New(opts Options) (*Rings, error) {
-	online, err := onlineCPUs()
+	online, err := procfile.CPUs(procfile.OnlineCPUs)
 	if err != nil {
 		return nil, err
 	}

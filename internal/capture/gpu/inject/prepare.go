@@ -123,12 +123,11 @@ func parentOf(p *proc.Process) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
-	fields := strings.Fields(rest)
+	fields := procfile.StatFields(text)
 	if len(fields) < 2 {
 		return 0, errors.New("stat is too short")
 	}
-	return strconv.Atoi(fields[1])
+	return strconv.Atoi(string(fields[1]))
 }
 
 // hasProc finds out whether the process can open /proc/self/fd: its root has a procfs

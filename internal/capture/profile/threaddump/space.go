@@ -158,24 +158,12 @@ func (s *space) memory() symbol.Process {
 	p := s.process
 	return symbol.Process{
 		Key: symbol.ProcessKey{PID: p.PID, StartTime: p.StartTime}, NSPID: p.NSPID, UID: p.UID, Born: s.born,
-		Maps: s.maps, Beside: s.beside,
+		Maps: func() (io.ReadCloser, error) { return proc.OpenMaps(s.process) }, Beside: s.beside,
 	}
 }
 
 func (s *space) beside(path string) (symbol.File, error) {
 	return opened(proc.Open(s.process, proc.Mapping{Path: path}))
-}
-
-// maps opens the list of mappings, which from then on is bound to the process's memory.
-func (s *space) maps() (io.ReadCloser, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", s.process.PID))
-	if err != nil {
-		return nil, err
-	}
-	if !s.process.Alive() {
-		return nil, errors.Join(gone(s.process.PID), f.Close())
-	}
-	return f, nil
 }
 
 // opened keeps a nil file from becoming an interface that is not nil.

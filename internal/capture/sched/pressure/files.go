@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -74,8 +75,8 @@ func (f files) freeCPU(pid uint32) uint64 {
 		return 0
 	}
 	const niceField = 16 // after the comm
-	fields := strings.Fields(own[strings.LastIndexByte(own, ')')+1:])
-	if len(fields) <= niceField || strings.HasPrefix(fields[niceField], "-") {
+	fields := procfile.StatFields([]byte(own))
+	if len(fields) <= niceField || fields[niceField][0] == '-' {
 		return 0
 	}
 	host, err := f.read("/proc/stat")
@@ -105,15 +106,14 @@ func parseFree(text string) (ns uint64) {
 // nsPerTick is the unit of /proc/stat (USER_HZ).
 const nsPerTick = 10_000_000
 
-// parseStat returns fields 12 and 22 of /proc/PID/stat. The comm before them may hold any byte.
+// parseStat returns fields 12 and 22 of /proc/PID/stat.
 func parseStat(text string) (faults, start uint64, err error) {
-	end := strings.LastIndexByte(text, ')')
-	fields := strings.Fields(text[end+1:])
-	if end < 0 || len(fields) < 20 {
+	fields := procfile.StatFields([]byte(text))
+	if len(fields) < 20 {
 		return 0, 0, fmt.Errorf("stat with %d fields", len(fields))
 	}
-	if faults, err = strconv.ParseUint(fields[9], 10, 64); err == nil {
-		start, err = strconv.ParseUint(fields[19], 10, 64)
+	if faults, err = strconv.ParseUint(string(fields[9]), 10, 64); err == nil {
+		start, err = strconv.ParseUint(string(fields[19]), 10, 64)
 	}
 	return faults, start, err
 }

@@ -5,11 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/recording"
 )
-
-// maxCPUs bounds the table of CPUs; the kernel's own bound is 8,192.
-const maxCPUs = 1 << 14
 
 // NodeOf returns the NUMA node of each CPU, by the CPU's number, -1 where none is known;
 // nil where the host has one node, or none.
@@ -27,7 +25,8 @@ func (f files) nodeOf() []int {
 		if err != nil {
 			continue
 		}
-		for _, cpu := range parseList(list) {
+		cpus, _ := procfile.ParseCPUs(list) // a node may have none
+		for _, cpu := range cpus {
 			for len(table) <= cpu {
 				table = append(table, -1)
 			}
@@ -35,26 +34,6 @@ func (f files) nodeOf() []int {
 		}
 	}
 	return table
-}
-
-// parseList returns the numbers of a list as the kernel writes it: "0-3,8,10-11".
-func parseList(text string) []int {
-	var out []int
-	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
-		first, last, ranged := strings.Cut(part, "-")
-		a, err := strconv.Atoi(first)
-		b := a
-		if err == nil && ranged {
-			b, err = strconv.Atoi(last)
-		}
-		if err != nil || a < 0 || b >= maxCPUs {
-			continue
-		}
-		for ; a <= b; a++ {
-			out = append(out, a)
-		}
-	}
-	return out
 }
 
 // maxGPUs bounds the GPUs of a host.

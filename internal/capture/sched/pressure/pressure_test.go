@@ -143,9 +143,6 @@ func TestNodeOfCPUs(t *testing.T) {
 	if got := tree(t, map[string]string{at + "0/cpulist": "0-7\n"}).nodeOf(); got != nil {
 		t.Errorf("nodes %v on a host with one", got)
 	}
-	if got := parseList("3-1,x,-5,0-99999999,7,2-"); !slices.Equal(got, []int{7}) {
-		t.Errorf("%v out of a list that is wrong but for the 7", got)
-	}
 }
 
 func TestPagesByNode(t *testing.T) {
@@ -185,9 +182,6 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		sumPages(strings.NewReader(text), 4, map[string]uint64{})
-		if n := len(parseList(text)); n > (len(text)+1)*maxCPUs {
-			t.Errorf("%d CPUs", n)
-		}
 	})
 }
 

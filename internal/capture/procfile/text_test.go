@@ -1,0 +1,61 @@
+package procfile
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
+	"github.com/inferscope/inferscope/internal/testkit/must"
+)
+
+func TestParseCPUs(t *testing.T) {
+	for list, want := range map[string][]int{"0": {0}, "0-1\n": {0, 1}, "0-2,5,7-8": {0, 1, 2, 5, 7, 8}} {
+		if got, err := ParseCPUs(list); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("%q: %v %v, want %v", list, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "x", "3-1", "0-9000", "0-", "-3", "1,,2", "99999999999999999999"} {
+		if got, err := ParseCPUs(bad); err == nil {
+			t.Errorf("%q: %v without an error", bad, got)
+		}
+	}
+}
+
+func TestCPUsOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "online")
+	if cpus, err := CPUs(path); err == nil {
+		t.Errorf("%v out of a file that is not there", cpus)
+	}
+	must.NoError(t, os.WriteFile(path, []byte("0,2\n"), 0o600))
+	if cpus, err := CPUs(path); err != nil || !slices.Equal(cpus, []int{0, 2}) {
+		t.Errorf("%v, error %v", cpus, err)
+	}
+}
+
+// FuzzParseCPUs: a list of CPUs names none twice as often as its text is long, and none that Linux cannot have.
+func FuzzParseCPUs(f *testing.F) {
+	f.Add("0-3,8,10-11")
+	f.Add("0-8191,0-8191,0-8191")
+	f.Add("5-")
+	fuzzing.Run(f, func(t *testing.T, list string) {
+		cpus, err := ParseCPUs(list)
+		if err != nil {
+			return
+		}
+		if len(cpus) == 0 || len(cpus) > maxCPU+1 || slices.Min(cpus) < 0 || slices.Max(cpus) > maxCPU {
+			t.Errorf("%q: %d CPUs", list, len(cpus))
+		}
+	})
+}
+
+func TestStatFields(t *testing.T) {
+	for text, want := range map[string]int{"7 (a) R 1 2 (x)) S 1 7": 3, "7 (a)": 0, "": 0, "1 2 3": 3} {
+		if got := StatFields([]byte(text)); len(got) != want {
+			t.Errorf("%q has the fields %q", text, got)
+		}
+	}
+}
