@@ -176,10 +176,13 @@ func mergedText(f *diagnose.Finding) string {
 		" in place of many small ones" + limitText(f.Merge)
 }
 
-// wideText reports why an interval is wide, where it is.
+// wideText reports why an interval is wide, or why nothing is gained, where that is known.
 func wideText(f *diagnose.Finding) string {
-	if f.Gain.Because == "" || isOpen(f.Gain) { // which says why
+	switch {
+	case f.Gain.Because == "" || isOpen(f.Gain): // which says why
 		return ""
+	case f.Gain.High <= worthShowing:
+		return ": " + format.CleanText(f.Gain.Because)
 	}
 	return "; the interval is wide, because " + format.CleanText(f.Gain.Because)
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
 	"github.com/inferscope/inferscope/internal/analysis/whatif"
@@ -54,8 +55,16 @@ func predictionText(p *whatif.Prediction) string {
 	if p.Empty() {
 		return format.Clean(p.Plan) + ": no prediction: nothing that takes time in this recording is called that"
 	}
-	return fmt.Sprintf("%s: %s%s%s", format.Clean(p.Plan), speedupText(&p.Gain), threadText(&p.Gain),
+	text := fmt.Sprintf("%s: %s%s%s", format.Clean(p.Plan), speedupText(&p.Gain), threadText(&p.Gain),
 		limitText(&p.Gain))
+	if p.Speedup < worthShowing && p.Because != "" && !isOpen(&p.Gain) {
+		text += ": " + format.CleanText(p.Because)
+	}
+	if len(p.Unmatched) > 0 {
+		text += "; nothing that takes time in this recording is called " +
+			format.Clean(strings.Join(p.Unmatched, " or "))
+	}
+	return text
 }
 
 // threadText reports what Python code brings that leaves its thread for another one of the same process.

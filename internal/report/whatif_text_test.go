@@ -95,6 +95,17 @@ func TestNothingIsCalledThat(t *testing.T) {
 	if got := predictionText(&whatif.Prediction{Gain: none, Touched: 5}); got != "without sleep: predicted: no faster" {
 		t.Errorf("%q: it has time, which is not on the path", got)
 	}
+	none.Because = "nothing waits for the time that it changes"
+	want = "without sleep: predicted: no faster: nothing waits for the time that it changes"
+	if got := predictionText(&whatif.Prediction{Gain: none, Touched: 5}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	two := cause.Gain{Plan: "faster a=2, faster b=2", Speedup: 1.5, Low: 1.4, High: 1.6}
+	want = "faster a=2, faster b=2: predicted speed-up 1.50x (1.40x to 1.60x); " +
+		"nothing that takes time in this recording is called b"
+	if got := predictionText(&whatif.Prediction{Gain: two, Touched: 5, Unmatched: []string{"b"}}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // TestWhatAGainTakes: a prediction says what bounds it and how many workers it takes, where it promises anything.

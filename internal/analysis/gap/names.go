@@ -112,6 +112,15 @@ func (n *Names) Blocked(iv *threads.Interval) (c cause.ID, stack uint64, sure Co
 	return c, d.stack, d.sure
 }
 
+// Stack returns the stack with which the thread of a wait went to sleep, as index + 1 into Meta.Stacks; 0 for none.
+// That of Blocked can be another one that shows the same futex.
+func (n *Names) Stack(iv *threads.Interval) uint64 {
+	if th := n.owner(iv); th != nil && iv.State == threads.Blocked {
+		return th.stacks.Of(iv.Wait)
+	}
+	return 0
+}
+
 // Waker returns the thread of the target that ended a wait, and whether there is one.
 func (n *Names) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) {
 	th := n.owner(iv)

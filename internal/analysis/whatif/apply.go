@@ -75,7 +75,7 @@ func (s *Study) remedyOf(e Edit, h how, g *replay.Graph) remedy {
 	case Faster, Kernels:
 		launching := s.launchingOf(e)
 		return func(w *replay.What, c *replay.Change) {
-			if e.about(w) {
+			if e.about(w) || h.waits && w.Kind == replay.External && e.Cause == cause.Count && e.calls(w) {
 				c.Scale /= e.Factor
 			} else if by := launching[thread{w.PID, w.TID}].by; by > 0 && isLaunching(w) {
 				c.Scale *= 1 - by*(1-1/e.Factor)
@@ -203,6 +203,32 @@ func unread(looks bool) remedy {
 			c.Scale = 0
 		default:
 			remove(w, c)
+		}
+	}
+}
+
+// unseenWakers lets threads that launch wait for less where nobody is known to have ended the wait, by what the thread
+// saves that saves most: they may wait for that one.
+func (s *Study) unseenWakers(g *replay.Graph, plan *replay.Plan) {
+	saved, waits := map[thread]float64{}, map[thread]float64{}
+	unseen := func(w *replay.What) bool {
+		return w.Kind == replay.External && s.launches[thread{w.PID, w.TID}] &&
+			(w.Cause == cause.Worker || w.Cause == cause.Lock || w.Cause == cause.GIL || w.Cause == cause.Network)
+	}
+	most := 0.0
+	for i := range g.Whats {
+		w, ns := &g.Whats[i], float64(g.Times[i].Own)
+		switch th := (thread{w.PID, w.TID}); {
+		case unseen(w):
+			waits[th] += plan.Changes[i].Scale * ns
+		case w.Kind == replay.Run && !s.launches[th]:
+			saved[th] += (1 - plan.Changes[i].Scale) * ns
+			most = max(most, saved[th])
+		}
+	}
+	for i := range g.Whats {
+		if w := &g.Whats[i]; unseen(w) {
+			plan.Changes[i].Scale *= 1 - min(1, most/max(1, waits[thread{w.PID, w.TID}]))
 		}
 	}
 }

@@ -107,10 +107,16 @@ func (e Edit) about(w *replay.What) bool {
 		return w.Kind == replay.Kernel && e.matches(w.Name)
 	case w.Kind == replay.Kernel:
 		return false
+	case e.waitsToo() && (w.Kind == replay.Wait || w.Kind == replay.External):
+		return e.calls(w)
 	}
 	return (w.Kind == replay.Run || w.Kind == replay.Call || w.Kind == replay.Sync || w.Kind == replay.Copy) &&
 		(e.matches(w.Name) || e.calls(w))
 }
+
+// waitsToo reports whether an edit is about the waits of a function, too: one that is not called any more or is called
+// beside does not wait here. One that is faster may wait for as long.
+func (e Edit) waitsToo() bool { return e.Verb == Without || e.Verb == Overlap }
 
 // calls reports whether a function that an edit names was calling when a thread computed: what it calls is changed with
 // it.

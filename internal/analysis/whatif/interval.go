@@ -33,12 +33,20 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 		return 1 - min(1, off)
 	}
 	weaker := s.with(edits, less)
-	if p.After == s.alone && weaker == s.alone { // nothing was changed that matters
-		if touched == 0 {
-			p.Because = ofNothing
-		}
+	waits, unseenWakers := h, h
+	waits.waits, unseenWakers.unseen = true, true
+	waiting := float64(p.After) - float64(s.with(edits, waits))
+	awaiting := float64(p.After) - float64(s.with(edits, unseenWakers))
+	if p.After == s.alone && weaker == s.alone && waiting == 0 && awaiting == 0 { // nothing was changed that matters
+		p.Because = ofUnawaited
 		half := math.Abs(s.Error()) * float64(s.observed)
 		p.Low, p.High = s.speedup(uint64(float64(p.After)+half)), s.speedup(uint64(max(0, float64(p.After)-half)))
+		if touched == 0 {
+			p.Because = ofNothing
+			if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.Count }) {
+				p.High = MaxSpeedup // what has that name may be what no sample shows
+			}
+		}
 		return
 	}
 	after := float64(p.After)
@@ -55,6 +63,7 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	warm := h
 	warm.refill = refill
 	faster = math.Hypot(faster, after-float64(s.with(edits, warm)))
+	faster = math.Hypot(faster, math.Hypot(waiting, awaiting))
 	overlapped := h
 	overlapped.overlaps = true
 	faster = math.Hypot(faster, after-float64(s.with(edits, overlapped)))
@@ -83,7 +92,9 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	}
 	unseen := min(mostWatched, s.unseen)
 	faster = math.Hypot(faster, unseen*after)
-	terms = append(terms, term{unseen * after, ofRecording}, term{max(linkLow, linkHigh), link}, term{max(slower, faster), ofOthers})
+	sides := term{max(slower, math.Sqrt(max(0, faster*faster-waiting*waiting-awaiting*awaiting))), ofOthers}
+	terms = append(terms, term{waiting, ofWaits}, term{awaiting, ofWakers}, term{unseen * after, ofRecording},
+		term{max(linkLow, linkHigh), link}, sides)
 	slower, faster = math.Hypot(slower, linkLow), math.Hypot(faster, linkHigh)
 	p.Low = s.speedup(uint64((after + math.Hypot(half, slower)) / (1 - unseen))) // it is no matter of chance
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))

@@ -80,7 +80,11 @@ func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, 
 // Blocked names a wait of a thread.
 func (n *namer) Blocked(iv *threads.Interval) (replay.What, replay.Doubt) {
 	c, _, sure := n.names.Blocked(iv)
-	return replay.What{Cause: c, Name: n.keys[c]}, replay.Doubt(sure)
+	what := replay.What{Cause: c, Name: n.keys[c]}
+	if at := n.at(n.names.Stack(iv)); at.function != unknownFunction {
+		what.Callers = strings.TrimSuffix(at.function+"\n"+at.callers, "\n")
+	}
+	return what, replay.Doubt(sure)
 }
 
 // Waker returns the thread that ended a wait, if one did.

@@ -16,6 +16,8 @@ type Prediction struct {
 	// time that the plan changes, in all threads and streams: not what it gains
 	Touched uint64  `json:"touched_ns"`
 	Doubt   float64 `json:"doubt"` // share of Touched whose cause is guessed
+	// patterns of the plan that nothing of the recording matches; of a plan of one edit see Empty
+	Unmatched []string `json:"unmatched,omitempty"`
 }
 
 // Empty reports whether nothing of the recording is what the plan is about, so that it says nothing of the program.
@@ -42,11 +44,25 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 	s.doubtThreads(&p, edits)
 	s.inThread(&p, edits, h)
 	s.reweighed(&p, edits, h)
+	for _, e := range edits {
+		if len(edits) > 1 && !s.matches(e) {
+			p.Unmatched = append(p.Unmatched, e.Pattern)
+		}
+	}
 	if slices.ContainsFunc(edits, sharesWork) && s.cpus > 0 {
 		p.CPUsNow, p.FreeCPUs = s.workerCPUs(), s.free
 		p.CPUs = p.CPUsNow * p.Speedup
 	}
 	return p
+}
+
+// matches reports whether an edit changes anything by itself.
+func (s *Study) matches(e Edit) bool {
+	return slices.ContainsFunc(s.parts, func(p part) bool {
+		plan := p.graph.Unchanged()
+		s.apply(e, usual(), p.graph, plan)
+		return slices.ContainsFunc(plan.Changes, func(c replay.Change) bool { return c != replay.Keep() })
+	})
 }
 
 // ofThreads is why workers of one process may share less work than they are many.
@@ -112,6 +128,8 @@ type how struct {
 	overlaps         bool      // who slept while another thread did what it was asked for does not wait for that
 	collects         bool      // an edit says itself what becomes of garbage collections
 	crowded          bool      // other programs give way, so that all CPUs of the host may be had
+	waits            bool      // a function that is faster waits for less, too
+	unseen           bool      // see unseenWakers
 }
 
 // usual is how they are expected to be.
@@ -128,6 +146,9 @@ func (s *Study) change(edits []Edit, h how, g *replay.Graph, plan *replay.Plan) 
 	h.collects = slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.GC })
 	for _, e := range edits {
 		s.apply(e, h, g, plan)
+	}
+	if h.unseen {
+		s.unseenWakers(g, plan)
 	}
 	warmed(g, plan, h.refill)
 	if !h.late {

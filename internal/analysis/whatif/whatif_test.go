@@ -40,6 +40,13 @@ func TestSteps(t *testing.T) {
 	if p := s.Predict(edit(t, Without, "sleep")); !p.Empty() || p.Because != ofNothing {
 		t.Errorf("nobody sleeps: %+v", p)
 	}
+	if p := s.Predict(edit(t, Faster, "nothing=2")); !p.Empty() || p.High < 2 {
+		t.Errorf("what has no samples may take time: %+v", p)
+	}
+	if p := s.Predict(edit(t, Faster, "encode=2"), edit(t, Faster, "nothing=2")); len(p.Unmatched) != 1 ||
+		p.Unmatched[0] != "nothing" {
+		t.Errorf("%+v", p)
+	}
 	both := s.Predict(edit(t, Without, "sync"), edit(t, Faster, "encode=1000000"))
 	predicts(t, both, whole/1000) // the GPU is what is left
 }
@@ -357,10 +364,11 @@ func TestFunctionsGoWithWhatTheyCall(t *testing.T) {
 			t.Errorf("without %q: %v", pattern, got)
 		}
 	}
-	if e := (Edit{Verb: Without, Pattern: "fresh", Cause: cause.Count}); e.about(
-		&replay.What{Kind: replay.Wait, Callers: inner.Callers},
-	) {
-		t.Error("a wait is not computed")
+	for verb, want := range map[Verb]bool{Without: true, Overlap: true, Faster: false} {
+		e := Edit{Verb: verb, Pattern: "fresh", Cause: cause.Count, Factor: 2}
+		if got := e.about(&replay.What{Kind: replay.Wait, Callers: inner.Callers}); got != want {
+			t.Errorf("%s a function that waits: %v", verb, got)
+		}
 	}
 }
 
@@ -444,5 +452,65 @@ func TestNativeFunctionsOfPython(t *testing.T) {
 	}
 	if whole.Speedup < 3.5 {
 		t.Errorf("with its caller: %+v", whole)
+	}
+}
+
+// fetching is stepwise with 2.5 of each 4 ms in a function that waits for a server outside, or for a thread.
+func fetching(flags event.Flags, by [2]uint32) *scene {
+	const sysRead = 0
+	sc := newScene()
+	compute := sc.Stack(recordtest.Python("fetch", "/app/infer.py", 7))
+	wait := sc.Stack(recordtest.Kernel("sk_wait_data"), recordtest.Native("recv", "libc.so.6"),
+		recordtest.Python("fetch", "/app/infer.py", 7))
+	for i := range uint64(steps) {
+		at := i * period
+		sc.run(event.Kernel, "cuLaunchKernel", 7, at, at+10*us, at+1010*us, 0)
+		sc.wait(at+5*us, at+1020*us)
+		sc.Samples(leader, start+at+1030*us, start+at+1400*us, 3, compute, event.Whole)
+		sc.Off(recordtest.Off{
+			TID: leader, TS: start + at + 1500*us, Dur: 2500 * us, Blocked: 2500 * us, Call: sysRead, Stack: wait,
+			Flags: flags, By: by,
+		})
+	}
+	return sc
+}
+
+// TestFunctionsThatWait: a function that is not called waits for nothing. Whether one that is faster waits for less is
+// not known, and its interval holds both.
+func TestFunctionsThatWait(t *testing.T) {
+	s := fetching(event.FromIRQ, [2]uint32{}).study(t)
+	if p := s.Predict(edit(t, Without, "fetch")); p.Speedup < 3.7 {
+		t.Errorf("%+v", p)
+	}
+	p := s.Predict(edit(t, Faster, "fetch=1000000"))
+	if p.Speedup > 1.2 || p.High < 3.7 || p.Because != ofWaits {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestWaitsWithoutWakers: a thread that waits for nobody knows whom may wait for one whose work an edit makes faster.
+// Where every wait is known, or there is none, the edit brings nothing for sure.
+func TestWaitsWithoutWakers(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		sc := newScene()
+		encode := sc.Stack(recordtest.Python("encode", "/app/infer.py", 7))
+		sc.Samples(helper, start, start+steps*period, 1000, encode, event.Whole)
+		for i := range uint64(steps) {
+			at := i * period
+			sc.run(event.Kernel, "cuLaunchKernel", 7, at, at+10*us, at+1010*us, 0)
+			sc.wait(at+5*us, at+1020*us)
+			if waits {
+				sc.Off(recordtest.Off{
+					TID: leader, TS: start + at + 1500*us, Dur: 2500 * us, Blocked: 2500 * us, Call: sysFutex,
+				})
+			}
+		}
+		p := sc.study(t).Predict(edit(t, Faster, "encode=2"))
+		if waits && (p.Speedup > 1.1 || p.High < 1.6 || p.Because != ofWakers) {
+			t.Errorf("waits: %+v", p)
+		}
+		if !waits && (p.Speedup != 1 || p.High != 1 || p.Because != ofUnawaited) {
+			t.Errorf("never waits: %+v", p)
+		}
 	}
 }
