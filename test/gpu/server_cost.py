@@ -19,8 +19,10 @@ The total is the sum of three parts, and is held against the goal of 2%; "unclea
 
 Pairs (off and on, sham and attached) lie next to each other in time, the seed decides which comes first, and the middle
 of all is given with its 95% interval (pairs.py), so that neighbours on the host widen the interval but do not move it.
-Where a part has no data, the total is not known. "CPU a step" is the same comparison as between windows by the CPU time
-of the program and its children, which does not count while a neighbour has the CPU. "quiet pairs" leaves out those with
+Where a part has no data, the total is not known. "usual step" is the same sum by the median step of each slice instead
+of its pace: what bursts of a neighbour take from a few steps does not count there, nor does what the daemon takes from
+fewer than half of the steps. "CPU a step" is the same comparison as between windows by the CPU time of the program and
+its children, which does not count while a neighbour has the CPU. "quiet pairs" leaves out those with
 a slice in which others took more than 1% of the CPU time that the program's CPUs wanted (steal in /proc/stat); the rule
 is not chosen after looking. "long steps" are those that take over 10 ms longer than the usual one, for each minute
 without and with the daemon, attaching and detaching included.
@@ -222,6 +224,7 @@ class Slice:
         times = program.times(self.begin, self.end)
         steps = max(1, len(times))  # a host can stand still for a slice
         self.pace, self.cpu = steps / (self.end - self.begin) * 1e9, cpu / steps
+        self.usual = statistics.median(program.gaps(self.begin, self.end) or [1e9 / self.pace])
         self.steal = (stolen[1] - taken) / max(1, stolen[0] - wanted)
         self.waited = waited * 1e3 / (self.end - self.begin)
 
@@ -287,6 +290,7 @@ class Measured:
         self.long, self.lasted = {False: 0, True: 0}, {False: 0, True: 0}  # long steps, ns; without and with the daemon
         self.pairs, self.windows = [], []  # (off, on); ns that windows took
         self.off = {False: [], True: []}  # what is added on the pace around: with no daemon, and with its sources off
+        self.off_usual = {False: [], True: []}  # the same by the usual step
         self.rate, self.levels, self.says, self.kernels = 0.0, [], "-", 0.0
 
     def unwatched(self):
@@ -336,6 +340,7 @@ class Measured:
                     time.sleep(DETACHED)
                 after = self.unwatched()
                 self.off[attached].append((before.pace * after.pace) ** 0.5 / part.pace)
+                self.off_usual[attached].append(part.usual / (before.usual * after.usual) ** 0.5)
                 before = after
 
     def by_default(self, watch):
@@ -392,10 +397,16 @@ class Measured:
         between, window, off = pairs.added(paces), pairs.mean(self.windows), pairs.added(self.off[True])
         inside = tuple(v * self.rate / 1e9 for v in window) if self.windows and self.rate else pairs.NOTHING
         middle, low, high = pairs.together(between, inside, off)
+        steps = [on.usual / off.usual for off, on in self.pairs]
+        usual = pairs.added(steps), inside, pairs.added(self.off_usual[True])
         return {
             "steps/s": f"{statistics.median(off.pace for off, _ in self.pairs):.0f}",
             "total %": percent(middle, low, high),
             "at most 2%": pairs.verdict(low, middle, high, MOST_ADDED),
+            "usual step, total %": percent(*pairs.together(*usual)),
+            "usual step, between / all off / sham %": " / ".join(
+                percent(*f) for f in (usual[0], usual[2], pairs.added(self.off_usual[False]))
+            ) + f", scatter {pairs.scatter(steps) * 100:.1f}",
             "between windows %": f"{percent(*between)}, {len(paces)} pairs, scatter {pairs.scatter(paces) * 100:.1f}",
             "in windows %": percent(*inside),
             "all off %": f"{percent(*off)}, {len(self.off[True])} attachments",
