@@ -227,7 +227,8 @@ void gate_wait(int on);   /* the agent's thread begins (1) or ends (0) to wait f
 /* waits.c: how long threads wait for a CPU, and critical sections for which gates hold threads. */
 void waits_begin(struct waits *, uint32_t tid);
 /* waits_allow reports whether that thread may begin a finalize when others have been held for so long: the finalize is
- * expected to end before one is held for 40 ms, or the agent shuts down, or there are no gates. */
+ * expected to end before one is held for 10 ms, or 40 by a thread of the target, or the agent shuts down, or there are
+ * no gates. */
 int waits_allow(const struct waits *, uint32_t tid, uint64_t held);
 void section_forget(void); /* in a forked child, or a new start */
 void section_close(void); /* the gates close now; the calling thread does the work of the section */

@@ -2,12 +2,13 @@
 /*
  * How long threads wait for a CPU (/proc/self/task/TID/schedstat; a kernel without CONFIG_SCHED_INFO has none). A
  * finalize that has begun cannot be broken off: if the thread that makes it loses its CPU, the gates hold all others
- * until it has one again. So it begins only where it is expected to end within LONGEST_HOLD. With 10 ms a program that
- * shares a CPU with two others would hardly ever be finalized, and most records of its windows would be lost.
+ * until it has one again. So it begins only where it is expected to end within LONGEST_HOLD. Where graphs run it may take
+ * longer: a window that is disabled instead leaves them slower, while a subscription that is kept costs nothing.
  */
 #include "agent.h"
 
-#define LONGEST_HOLD (40 * MS) /* of a thread of the target, where threads wait for CPUs */
+#define LONGEST_HOLD (10 * MS)        /* of a thread of the target, where the agent's thread finalizes */
+#define LONGEST_HOLD_GRAPHS (40 * MS) /* the same where the thread that launches graphs does */
 #define REMOVAL (3 * MS) /* without waits: 2 to 3 ms on an H200, CUPTI 13.0 */
 #define RARELY 4u        /* if waits are exponentially distributed, 2% are longer than so many times the mean */
 
@@ -52,7 +53,7 @@ int waits_allow(const struct waits *w, uint32_t tid, uint64_t held)
 {
 	if (!load(&the.ring->gate) || load(&the.ring->mode) >= MODE_QUIT || exiting() || daemon_gone())
 		return 1;
-	return held + REMOVAL + RARELY * mean(w, tid) <= LONGEST_HOLD;
+	return held + REMOVAL + RARELY * mean(w, tid) <= (tid == the.tid ? LONGEST_HOLD : LONGEST_HOLD_GRAPHS);
 }
 
 void section_forget(void)

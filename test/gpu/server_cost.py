@@ -332,6 +332,8 @@ class Measured:
             if time.monotonic() > until:
                 break
             for attached in pair:
+                if not attached and 2 * len(self.off[False]) > len(self.off[True]):
+                    continue  # half as many shams are enough
                 if attached:
                     part = self.attachment(off, *self.fixed())
                 else:
@@ -483,7 +485,7 @@ def main():
     p.add_argument("--limit", type=float, default=520)
     p.add_argument("--pairs", type=int, default=1000)
     p.add_argument("--slice", type=float, default=0.5)
-    p.add_argument("--around", type=float, default=3)
+    p.add_argument("--around", type=float, default=1.5)
     p.add_argument("--long", type=float, default=60)
     p.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     p.add_argument("--out", default="build/gpu")
