@@ -45,8 +45,6 @@ enum agent_kind {
 	AGENT_DEVICE = 67, /* ret: device id; args[0] memory bytes, [1] memory bytes/s; [2] SMs | major << 32 | minor << 48;
 	                    * tid: id of its AGENT_NAME; ts, dur: its UUID, 16 bytes as cuDeviceGetUuid_v2 gives them;
 	                    * flags: DEVICE_PART */
-	AGENT_STREAM = 68, /* not written so far; tid: stream id; func: context id; ret: priority; flags:
-	                    * CUpti_ActivityStreamFlag */
 	AGENT_OPENED = 69, /* a window began at ts; args[2] as in AGENT_WINDOW */
 	AGENT_STEPS = 70,  /* times of the steps of a window, ns, written just before its AGENT_WINDOW: args holds 8
 	                    * uint32_t, by enum agent_step, at most 4294967295; ts: when the first began; dur: the longest

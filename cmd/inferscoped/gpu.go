@@ -84,7 +84,7 @@ func (f *gpuFlags) source(
 		return nil, nil
 	}
 	options := f.options()
-	options.Log, options.Index, options.Launches = logger, source.Index, launches{source}
+	options.Log, options.Index, options.Launches = logger, source.Index, source
 	options.Unobservable = func(p *proc.Process) error { return unobservable(p, source, linkHolder) }
 	options.Gone = linkHolder.Dying()
 	options.Gate = quiesce.Options{LinkHolder: linkHolder, Mode: source.Mode()}.Open
@@ -128,16 +128,4 @@ func (f *gpuFlags) launchMode() cudaapi.LaunchMode {
 		return cudaapi.LaunchesOn
 	}
 	return cudaapi.LaunchesWindows
-}
-
-// launches switches launch probes on and off for the source of GPU activity.
-type launches struct{ *cudaapi.Source }
-
-// SetLaunches sets when launches of a process are probed.
-func (l launches) SetLaunches(p proc.ID, mode gpu.LaunchMode) {
-	modes := map[gpu.LaunchMode]cudaapi.LaunchMode{
-		gpu.LaunchesOff:     cudaapi.LaunchesOff,
-		gpu.LaunchesWindows: cudaapi.LaunchesWindows, gpu.LaunchesOn: cudaapi.LaunchesOn,
-	}
-	l.Source.SetLaunches(p, modes[mode])
 }

@@ -131,7 +131,6 @@ const (
 	kindText   = 65
 	kindWindow = 66
 	kindDevice = 67
-	kindStream = 68
 	kindOpened = 69
 	kindSteps  = 70
 	kindHold   = 71

@@ -33,7 +33,7 @@ func TestABI(t *testing.T) {
 		"sizeof(((struct agent_text *)0)->text_c)": textCLen, "sizeof(((struct agent_ring *)0)->build)": 20,
 
 		"AGENT_NAME": kindName, "AGENT_TEXT": kindText, "AGENT_WINDOW": kindWindow, "AGENT_DEVICE": kindDevice,
-		"AGENT_STREAM": kindStream, "AGENT_OPENED": kindOpened, "AGENT_STEPS": kindSteps, "STEPS": 8,
+		"AGENT_OPENED": kindOpened, "AGENT_STEPS": kindSteps, "STEPS": 8,
 		"AGENT_HOLD": kindHold, "WINDOW_STARVED": windowStarved,
 		"STEP_FINALIZE": 7, "DEVICE_PART": devicePart, "END_FINALIZED": endFinalized, "END_DISABLED": endDisabled,
 		"END_REFUSED": endRefused, "END_KEPT": endKept, "WINDOW_CALLS": windowCalls, "WINDOW_OWN": windowOwn,

@@ -152,11 +152,6 @@ func (d *decoder) fact(e *event.Event) bool {
 		return d.window(e)
 	case kindDevice:
 		return d.device(e)
-	case kindStream:
-		d.facts.stream(recording.Stream{
-			PID: d.pid, ID: e.TID, Context: uint32(e.Func), Priority: e.Ret, Kind: streamKind(uint8(e.Flags)),
-		})
-		return true
 	}
 	return false
 }
@@ -266,17 +261,4 @@ func uuid(first, second uint64, part bool) string {
 		kind = "MIG"
 	}
 	return fmt.Sprintf("%s-%x-%x-%x-%x-%x", kind, b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// streamKind names a CUpti_ActivityStreamFlag (CUPTI guide, CUpti_ActivityStream).
-func streamKind(flag uint8) string {
-	switch flag {
-	case 1:
-		return "default"
-	case 2:
-		return "non-blocking"
-	case 3:
-		return "null"
-	}
-	return ""
 }

@@ -10,7 +10,6 @@ import (
 // Bounds of what is remembered of one process.
 const (
 	maxWindows = 1 << 14 // 9 hours of a window every 2 s
-	maxStreams = 1 << 12
 	maxDevices = 64
 	maxSpans   = 64
 )
@@ -34,11 +33,8 @@ type facts struct {
 	sections   recording.Sections      // for which threads were held
 	steps      []recording.WindowSteps // of the last windows
 	devices    []recording.Device
-	streams    map[streamKey]recording.Stream
 	counts     counts
 }
-
-type streamKey struct{ context, id uint32 }
 
 // counts only ever grow.
 type counts struct {
@@ -64,7 +60,7 @@ func (f *facts) sight(t uint64) {
 }
 
 func newFacts(pid uint32) *facts {
-	return &facts{pid: pid, streams: map[streamKey]recording.Stream{}}
+	return &facts{pid: pid}
 }
 
 // open notes a window that began at at (ns), and took entered (ns) to.
@@ -234,15 +230,6 @@ func (f *facts) device(d recording.Device) {
 	}
 }
 
-func (f *facts) stream(s recording.Stream) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	key := streamKey{s.Context, s.ID}
-	if _, known := f.streams[key]; known || len(f.streams) < maxStreams {
-		f.streams[key] = s
-	}
-}
-
 // forgetBefore lets go of windows that ended before t (ns): nothing is recorded of them any more.
 func (f *facts) forgetBefore(t uint64) {
 	f.mu.Lock()
@@ -276,9 +263,6 @@ func (f *facts) put(g *recording.GPU, from, to, known uint64) {
 		}
 	}
 	g.Devices = append(g.Devices, f.devices...)
-	for _, s := range f.streams {
-		g.Streams = append(g.Streams, s)
-	}
 }
 
 // droppedWithin returns how many records were lost in windows that touch [from, to].

@@ -16,7 +16,7 @@ func seedSlots() []byte {
 	le := binary.LittleEndian
 	kinds := []byte{
 		1, 7, 8, 9, 10, 11, 12, kindName, kindText, kindText, kindWindow,
-		kindDevice, kindStream, kindOpened, kindSteps, 0, 255,
+		kindDevice, kindOpened, kindSteps, 0, 255,
 	}
 	mem := make([]byte, len(kinds)*slotBytes)
 	for i, k := range kinds {

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/format/logfield"
@@ -88,7 +90,7 @@ func (s *Source) look(q *session, now uint64) {
 		return
 	}
 	refusal := s.refusal(q)
-	why := or(s.withoutGates(q), or(s.whyUnobservable(q.process), or(ungated(q), s.stranded(q, now))))
+	why := cmp.Or(s.withoutGates(q), cmp.Or(s.whyUnobservable(q.process), cmp.Or(ungated(q), s.stranded(q, now))))
 	switch {
 	case why != "":
 		s.step(q, isHindered, why)
@@ -101,7 +103,7 @@ func (s *Source) look(q *session, now uint64) {
 			"the first window opens when it is known which threads launch CUDA graphs, within a second",
 		)
 	default:
-		s.step(q, isFree, or(q.hindrance(now), or(q.leaving(), s.spending(q))))
+		s.step(q, isFree, cmp.Or(q.hindrance(now), cmp.Or(q.leaving(), s.spending(q))))
 	}
 	s.instruct(q, now, why == "")
 	s.weigh(q)
@@ -226,16 +228,18 @@ func explain(err int32, holder string) string {
 // little are cost and, where the daemon is killed just then, stay (docs/limitations.md). While probes come off, both
 // may see some: the timeline takes those for one. The caller holds the lock.
 func (s *Source) balance(q *session) {
-	mode := LaunchesWindows
+	mode := cudaapi.LaunchesWindows
 	switch {
 	case !q.outside && q.mayOpen(), s.opts.Mode == Off:
-		mode = LaunchesOff
+		mode = cudaapi.LaunchesOff
 	case s.wanted(q.process) == modeContinuous:
-		mode = LaunchesOn
+		mode = cudaapi.LaunchesOn
 	}
 	if !q.told || q.launches != mode {
 		q.launches, q.told = mode, true
-		s.opts.Launches.SetLaunches(q.process.ID(), mode)
+		if s.opts.Launches != nil {
+			s.opts.Launches.SetLaunches(q.process.ID(), mode)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"time"
@@ -62,7 +63,7 @@ func (l *launchers) note(pid, tid uint32) {
 	default:
 		l.last = tid
 		l.taken++
-		l.several = l.taken > or(l.most, takeovers)
+		l.several = l.taken > cmp.Or(l.most, takeovers)
 	}
 	if !lives {
 		l.first = tid

@@ -1,6 +1,9 @@
 package gpu
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // limit is why the windows of a process are rarer than was asked for.
 type limit uint8
@@ -65,7 +68,7 @@ func (l *limiter) period(on, asked time.Duration) time.Duration {
 // times are those of a session's windows.
 func (s *Source) times(q *session) times {
 	t := s.opts.times()
-	t.on = uint64(or(q.limiter.on, s.opts.firstOn()))
+	t.on = uint64(cmp.Or(q.limiter.on, s.opts.firstOn()))
 	t.period = uint64(q.limiter.period(time.Duration(t.on), s.opts.Period))
 	return t
 }

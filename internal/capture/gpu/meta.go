@@ -90,7 +90,9 @@ func (s *Source) GPU(
 	g.Kernels, kernels = s.tables.kernels.kernels(usedKernels)
 	g.Ranges, ranges = s.tables.ranges.texts(usedRanges)
 	for _, pid := range pids {
-		g.Windows = append(g.Windows, s.opts.Launches.LaunchWindows(pid, from, to)...)
+		if s.opts.Launches != nil {
+			g.Windows = append(g.Windows, s.opts.Launches.LaunchWindows(pid, from, to)...)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,9 +115,6 @@ func order(g *recording.GPU) {
 	slices.SortStableFunc(g.Windows, func(a, b recording.GPUWindow) int { return cmp.Compare(a.From, b.From) })
 	slices.SortFunc(g.Devices, func(a, b recording.Device) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.ID, b.ID))
-	})
-	slices.SortFunc(g.Streams, func(a, b recording.Stream) int {
-		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Context, b.Context), cmp.Compare(a.ID, b.ID))
 	})
 }
 

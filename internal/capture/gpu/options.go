@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/gpu/inject"
 	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
 	"github.com/inferscope/inferscope/internal/capture/proc"
@@ -42,20 +44,10 @@ const DefaultMinAge = 3 * time.Second
 // 650,000 events a second. A target that replays graphs was seen to make 200,000.
 const defaultSlots = 1 << 16
 
-// LaunchMode says when the launches of a process are seen by probes.
-type LaunchMode uint8
-
-// The launch modes.
-const (
-	LaunchesOff     LaunchMode = iota // the agent sees them, or nobody
-	LaunchesWindows                   // in windows
-	LaunchesOn                        // all the time
-)
-
 // launches are the probes on launches, for processes without an agent.
 type launches interface {
 	// SetLaunches changes when launches of a process are probed. It must not block.
-	SetLaunches(p proc.ID, mode LaunchMode)
+	SetLaunches(p proc.ID, mode cudaapi.LaunchMode)
 	// LaunchWindows returns when launches of a process were probed within [from, to] (ns).
 	LaunchWindows(pid uint32, from, to uint64) []recording.GPUWindow
 }
@@ -130,14 +122,12 @@ func (o Options) Check() error { return o.check() }
 
 // check fills defaults in, or says what is out of bounds (clierror.Usage).
 func (o *Options) check() error {
-	o.Mode = or(o.Mode, Windows)
-	o.On, o.Period, o.Deadline = or(o.On, DefaultOn), or(o.Period, DefaultPeriod), or(o.Deadline, defaultDeadline)
-	o.Slots = or(o.Slots, defaultSlots)
+	o.Mode = cmp.Or(o.Mode, Windows)
+	o.On, o.Period = cmp.Or(o.On, DefaultOn), cmp.Or(o.Period, DefaultPeriod)
+	o.Deadline = cmp.Or(o.Deadline, defaultDeadline)
+	o.Slots = cmp.Or(o.Slots, defaultSlots)
 	if o.Log == nil {
 		o.Log = zap.NewNop()
-	}
-	if o.Launches == nil {
-		o.Launches = noLaunches{}
 	}
 	if o.Unobservable == nil {
 		o.Unobservable = func(*proc.Process) error { return nil }
@@ -182,21 +172,3 @@ func (o *Options) bounds() error {
 func (o *Options) times() times {
 	return times{uint64(o.On), uint64(o.Period), uint64(o.Deadline)}
 }
-
-// or returns v, or what stands for its zero.
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
-}
-
-// noLaunches is where launches are not probed.
-type noLaunches struct{}
-
-// SetLaunches does nothing.
-func (noLaunches) SetLaunches(proc.ID, LaunchMode) {}
-
-// LaunchWindows knows of none.
-func (noLaunches) LaunchWindows(uint32, uint64, uint64) []recording.GPUWindow { return nil }

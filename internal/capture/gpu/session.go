@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/gpu/inject"
 	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
 	"github.com/inferscope/inferscope/internal/capture/proc"
@@ -52,7 +53,7 @@ type session struct {
 	came     uint64        // ns: when this agent came, where one is there
 	restarts int           // agents that ended by themselves, each soon after it came
 	rest     time.Duration // before an agent is injected again; 0: at once
-	launches LaunchMode
+	launches cudaapi.LaunchMode
 	told     bool            // launches has been told to the probes
 	mode     uint32          // enum agent_mode, as last told
 	begun    bool            // that was another than off: it may record

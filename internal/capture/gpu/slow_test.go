@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -121,17 +122,17 @@ func TestKeptOutByCUPTI(t *testing.T) {
 	join(t, s, pr)
 	pr.do("open -60000") // what lies ahead has not begun
 	eventually(t, "a short wait is none", func() bool { return agentStateOf(s, pr) == stateOpening })
-	if launches.last() != LaunchesOff {
-		t.Errorf("launches %d of an agent that has just begun to wait, want %d", launches.last(), LaunchesOff)
+	if launches.last() != cudaapi.LaunchesOff {
+		t.Errorf("launches %q of an agent that has just begun to wait, want %q", launches.last(), cudaapi.LaunchesOff)
 	}
 	pr.do("open 19000")
-	eventually(t, "launches are probed", func() bool { return launches.last() == LaunchesWindows })
+	eventually(t, "launches are probed", func() bool { return launches.last() == cudaapi.LaunchesWindows })
 	if a := s.Agents()[0]; a.State != string(waiting) ||
 		!strings.Contains(a.Detail, " s so far; until it is in, launches are probed") {
 		t.Errorf("the agent is %s and says %q", a.State, a.Detail)
 	}
 	pr.do("open 0")
-	eventually(t, "they are not any more", func() bool { return launches.last() == LaunchesOff })
+	eventually(t, "they are not any more", func() bool { return launches.last() == cudaapi.LaunchesOff })
 	if a := s.Agents()[0]; a.State != string(running) || a.Detail != "" {
 		t.Errorf("the agent is %s and says %q", a.State, a.Detail)
 	}

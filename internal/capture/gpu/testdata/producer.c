@@ -9,7 +9,7 @@
  *   kernels THREADS N NAME  N kernels from each of so many threads, each with its number in args[2]
  *   call CBID ID            a launch with correlation id ID
  *   open, window END        AGENT_OPENED, AGENT_WINDOW
- *   device, stream ID, sync, stuck, die
+ *   device, sync, stuck, die
  *   garbage                 a slot of a kind that does not exist
  *   mode                    prints "mode M HEARTBEAT_AGE_MS"
  *   stay, leave             does not end when it is told to, until it is let
@@ -206,8 +206,6 @@ static int writes(const char *line)
 	else if (!strcmp(line, "device"))
 		put_one((struct agent_slot){
 		    .kind = AGENT_DEVICE, .ret = 0, .tid = 1, .args = { 80000000000ull, 4800000000000ull, 132 | 9ull << 32 } });
-	else if (sscanf(line, "stream %u", &a) == 1)
-		put_one((struct agent_slot){.kind = AGENT_STREAM, .tid = a, .func = 1, .ret = -1, .flags = 2});
 	else if (sscanf(line, "late %u", &a) == 1)
 		__atomic_store_n(&late, a * 1000000ull, __ATOMIC_RELEASE);
 	else if (!strcmp(line, "sync"))
