@@ -11,7 +11,7 @@ import (
 const (
 	deviceToHost = 2   // CUpti_ActivityMemcpyKind
 	leastSampled = 4   // bytes for each request of a step: one token of 32 bits
-	mostSampled  = 64  // likewise: speculative decoding makes several
+	mostSampled  = 64  // likewise, of the largest batch: speculative decoding makes several
 	leastCut     = 0.5 // of the steps in which GPUs were recorded have such a copy, or it is of something else
 )
 
@@ -135,11 +135,10 @@ func (c *tokenCopies) inTurn(run *stepRun, cuts []uint64, a, b, first, last int,
 	return true
 }
 
-// fits reports whether a copy may be of the tokens of a step.
+// fits reports whether a copy may be of the tokens of a step. Some engines copy as much for a batch of one as for the
+// largest.
 func (c *tokenCopies) fits(k int, run *stepRun, i int) bool {
-	batch := uint64(run.batch[i])
-	return c.end[k] <= run.to[i] && c.end[k]+maxStep > run.to[i] &&
-		c.bytes[k] >= leastSampled*batch && c.bytes[k] <= mostSampled*batch
+	return c.end[k] <= run.to[i] && c.end[k]+maxStep > run.to[i] && c.bytes[k] >= leastSampled*uint64(run.batch[i])
 }
 
 // latest takes for each of the steps a to b the last copy that was over before its message.

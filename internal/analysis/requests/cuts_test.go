@@ -76,6 +76,10 @@ func TestStepsAreCutAtCopiesOfTokens(t *testing.T) {
 			"messages of a slow engine", overlapped(5*ms, func(n uint64) uint64 { return 4 * n }, whole), 20,
 			map[string]row{"a": {130 * ms, 85 * ms, 20}, "b": {90 * ms, 45 * ms, 10}},
 		},
+		{
+			"a buffer for the largest batch", overlapped(5*ms, func(uint64) uint64 { return 128 }, whole), 20,
+			map[string]row{"a": {130 * ms, 85 * ms, 20}, "b": {90 * ms, 45 * ms, 10}},
+		},
 		{ // from the schedule of b at 139 ms on, of which 1 ms was the last step's
 			"no copies of tokens", overlapped(3*ms, func(n uint64) uint64 { return 4096 * n }, whole), 0,
 			map[string]row{"b": {91 * ms, 45500 * ms / 1000, 0}},
