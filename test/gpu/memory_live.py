@@ -8,7 +8,7 @@ It answers one line of JSON to each command on its standard input:
   keep             twelve functions keep blocks of sizes of their own; answers torch's own history by stack
   oom              asks for more than there is
   calibrate RATE   finds how much work between allocations gives RATE of them a second
-  churn N          N allocations with that work between them; answers the seconds
+  churn N          N allocations with that work between them; answers the seconds, and those of CPU time
   burn SECONDS     large products for so long
   quit
 """
@@ -133,12 +133,12 @@ work = 0
 
 
 def churn(n):
-    begin = time.perf_counter()
+    begin, began = time.perf_counter(), time.thread_time()
     for _ in range(n):
         for _ in range(work):
             pass
         torch.empty(4096, dtype=torch.uint8, device=DEVICE)
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, time.thread_time() - began
 
 
 def calibrate(rate):
@@ -146,7 +146,7 @@ def calibrate(rate):
     global work
 
     def period():
-        return sorted(churn(2000) / 2000 for _ in range(9))[4]
+        return sorted(churn(2000)[0] / 2000 for _ in range(9))[4]
 
     work = 0
     least = period()
@@ -201,7 +201,7 @@ def main():
             elif command == "calibrate":
                 answer = calibrate(float(argument))
             elif command == "churn":
-                answer = {"seconds": churn(int(argument))}
+                answer = dict(zip(("seconds", "cpu"), churn(int(argument))))
             elif command == "quit":
                 break
             print(json.dumps({**state(), **answer}), flush=True)
