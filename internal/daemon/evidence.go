@@ -76,6 +76,11 @@ type driverReader interface {
 	XidCounts() []recording.XidCount
 }
 
+// linking is a source of how GPUs are connected.
+type linking interface {
+	GPULinks() []recording.GPULink
+}
+
 // communicating is a source of what NCCL's communicators say of themselves.
 type communicating interface {
 	// Communicators returns them by process and address.
@@ -91,6 +96,7 @@ type evidence struct {
 	sensing    []sensing
 	drivers    []driverReader
 	comms      []communicating
+	linkers    []linking
 	helped     []helped
 	requesters []requester
 	steppers   []stepper
@@ -108,6 +114,7 @@ func gather(sources []Source) evidence {
 		appendIf(&e.sensing, s)
 		appendIf(&e.drivers, s)
 		appendIf(&e.comms, s)
+		appendIf(&e.linkers, s)
 		appendIf(&e.gauges, s)
 	}
 	return e
@@ -204,7 +211,10 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 			slices.DeleteFunc(slices.Clone(g.Parts()), func(p recording.GPUPart) bool { return p.TS > m.To })...,
 		)
 	}
-	if len(d.Processes)+len(d.Xids)+len(d.Parts) > 0 {
+	for _, l := range e.linkers {
+		d.Links = append(d.Links, l.GPULinks()...)
+	}
+	if len(d.Processes)+len(d.Xids)+len(d.Parts)+len(d.Links) > 0 {
 		m.Driver = &d
 	}
 	for _, c := range e.comms {

@@ -37,6 +37,10 @@ func (w *witness) OtherThreads() []recording.Thread {
 	}
 }
 
+func (w *witness) GPULinks() []recording.GPULink {
+	return []recording.GPULink{{A: "GPU-0", B: "GPU-1", Kind: "SYS"}}
+}
+
 func (w *witness) Communicators() []recording.Communicator {
 	return []recording.Communicator{{PID: 10, Address: 1, Rank: 1, Ranks: 2}, {PID: 20, Address: 1, Ranks: 2}}
 }
@@ -80,6 +84,9 @@ func TestEvidenceOfEachTargetAlone(t *testing.T) {
 	}
 	if c := rec.Meta.Communicators; len(c) != 1 || c[0].PID != 10 || c[0].Rank != 1 {
 		t.Errorf("communicators %+v", c)
+	}
+	if m := rec.Meta.Driver; m == nil || len(m.Links) != 1 || m.Links[0].Kind != "SYS" {
+		t.Errorf("what the driver says is %+v", m)
 	}
 	if p := rec.Meta.Pressure; len(p) != 1 || p[0].MajorFaults != 10 || p[0].TS != rec.Meta.From {
 		t.Errorf("pressure %+v", p)

@@ -197,6 +197,14 @@ type Driver struct {
 	Processes []GPUProcess `json:"processes,omitempty"`  // the latest of each process of the target and GPU
 	Xids      []Xid        `json:"xid_errors,omitempty"` // of the machine's GPUs, ordered by TS
 	Parts     []GPUPart    `json:"parts,omitempty"`      // the latest of each part of the machine's divided GPUs (MIG)
+	Links     []GPULink    `json:"links,omitempty"`      // of the machine's GPUs to each other
+}
+
+// GPULink is how two GPUs are connected.
+type GPULink struct {
+	A    string `json:"a"`    // UUID
+	B    string `json:"b"`    // UUID
+	Kind string `json:"kind"` // as nvidia-smi topo -m calls it: NV18, PIX, PXB, PHB, NODE, SYS, C2C
 }
 
 // GPUPart is a part of a divided GPU (MIG). It has memory of its own, and no other sensors.

@@ -175,6 +175,7 @@ func addGPU(d *document.Document, m *Model, rows int) {
 	d.AddTable("GPU copies", gpuCopyTable(m))
 	d.AddTable("Copies between GPUs", peerTable(m))
 	d.AddTable("NUMA nodes of GPUs", topologyTable(m))
+	d.AddTable("Links between GPUs", linkTable(m))
 	d.AddTable("GPU streams", gpuStreamTable(m, few))
 	d.AddTable("Waits for the GPU", syncTable(m, few))
 	d.AddTable("Named ranges", rangeTable(m, few))

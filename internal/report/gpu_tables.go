@@ -286,6 +286,21 @@ func topologyTable(m *Model) *document.Table {
 	return t
 }
 
+// linkTable reports how the GPUs are connected.
+func linkTable(m *Model) *document.Table {
+	t := &document.Table{Columns: []document.Column{
+		document.Left("GPU", 0), document.Left("GPU", 0), document.Left("Connected by", 0),
+	}}
+	if m.Topology == nil {
+		return t
+	}
+	for _, l := range m.Topology.Links[:min(len(m.Topology.Links), maxPairs)] {
+		t.Row(m.Topology.GPUs[l.A].Name(), m.Topology.GPUs[l.B].Name(), l.Text)
+	}
+	t.Note = more(len(m.Topology.Links), maxPairs, "pair", "pairs")
+	return t
+}
+
 func nodeName(node int) string {
 	if node < 0 {
 		return format.Nothing

@@ -16,8 +16,8 @@ logs its choices (choices). Checked are
     a pipeline of two stages of one process: the finding pipeline-bubble, and its share against the stages' own times,
     within 5 points
     a pipeline of two processes, the second stage twice as long: the same, against the union of the kernels
-    the NUMA node of each GPU, against sysfs by the PCI address that nvidia-smi gives; where the host has two nodes, a
-    rank on CPUs of the other one
+    how the GPUs are connected, against nvidia-smi topo; the NUMA node of each GPU, against sysfs by the PCI address
+    that nvidia-smi gives; where the host has two nodes, a rank on CPUs of the other one
     algorithm, protocol and channels of each operation, of sizes from 1 KB to 256 MB, chosen by NCCL and forced, against
     NCCL's own log (NCCL_DEBUG_SUBSYS=COLL,TUNING), exactly; groups of calls of one size, and of two, of which none is
     told
@@ -540,6 +540,12 @@ def topology(args, checks, report):
     told = report.get("topology") or {}
     nodes = {g["uuid"]: g["node"] for g in told.get("gpus") or []}
     print(f"      topology {json.dumps(told)[:600]}", flush=True)
+    matrix = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True).stdout.splitlines()
+    row = next((line for line in matrix if line.startswith("GPU0\t")), "").split("\t")
+    links = [l["kind"] for l in told.get("links") or []]
+    checks.check(
+        "topology: link of the GPUs, by nvidia-smi topo", f"{links} {row[:3]}", len(row) > 2 and links == [row[2].strip()]
+    )
     checks.check(
         "topology: NUMA nodes of the GPUs, by sysfs",
         f"{nodes} of {truth}",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis/summary/gpu"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/analysis/topology"
 	"github.com/inferscope/inferscope/internal/format"
 )
 
@@ -97,6 +98,17 @@ func (a *analysis) communication(f *Finding) {
 			"%s of the time that collectives took.",
 			format.Plural(r.Sets, "collective", "collectives"), len(r.Members),
 			format.Span(r.Wait/uint64(r.Sets*len(r.Members))), format.Percent(min(1, share(r.Wait, m.talked))))
+	}
+	if a.topology != nil {
+		for i := range a.topology.Links {
+			if l := &a.topology.Links[i]; !l.NVLink() && !slices.ContainsFunc(
+				a.topology.Links[:i],
+				func(x topology.Link) bool { return x.Kind == l.Kind },
+			) {
+				add("GPUs are connected without NVLink: GPU %d and GPU %d by %s.", a.topology.GPUs[l.A].ID,
+					a.topology.GPUs[l.B].ID, l.Text)
+			}
+		}
 	}
 	if left := m.Time - min(m.Time, m.exposed()); left > 0 {
 		add(

@@ -4,10 +4,14 @@ package topology
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
+	"github.com/inferscope/inferscope/internal/format"
+	"github.com/inferscope/inferscope/internal/recording"
 )
 
 // Summary is where GPUs are and where threads ran.
@@ -15,6 +19,34 @@ type Summary struct {
 	Nodes     int        `json:"nodes"` // NUMA nodes with CPUs; 1 where the host tells of none
 	GPUs      []GPU      `json:"gpus"`  // those that the target uses, in the order of the report's devices
 	Launchers []Launcher `json:"launchers"`
+	Links     []Link     `json:"links,omitempty"` // between these GPUs, as far as they are known
+}
+
+// Link is how two GPUs are connected.
+type Link struct {
+	A    int    `json:"a"`    // index into GPUs
+	B    int    `json:"b"`    // index into GPUs
+	Kind string `json:"kind"` // as nvidia-smi topo -m calls it: NV18
+	Text string `json:"text"` // 18 NVLinks
+}
+
+// NVLink reports whether the GPUs reach each other without PCIe.
+func (l *Link) NVLink() bool { return strings.HasPrefix(l.Kind, "NV") || l.Kind == "C2C" }
+
+// linkText says what nvidia-smi's name of a link means (its legend).
+func linkText(kind string) string {
+	if n, ok := strings.CutPrefix(kind, "NV"); ok {
+		return n + " NVLinks"
+	}
+	text, ok := map[string]string{
+		"C2C": "NVLink-C2C", "PIX": "PCIe, by one switch", "PXB": "PCIe, by several switches",
+		"PHB": "PCIe, by the CPU's host bridge", "NODE": "PCIe, by several host bridges of a NUMA node",
+		"SYS": "PCIe, by the link between NUMA nodes",
+	}[kind]
+	if !ok {
+		return format.Clean(kind)
+	}
+	return text
 }
 
 // GPU is where one is attached.
@@ -24,6 +56,15 @@ type GPU struct {
 	UUID string `json:"uuid"`
 	Bus  string `json:"bus,omitempty"` // PCI address: 0000:1b:00.0
 	Node int    `json:"node"`          // NUMA node; -1: not known
+}
+
+// Name names it also where several processes count theirs from 0.
+func (g *GPU) Name() string {
+	name := fmt.Sprintf("%d of process %d", g.ID, g.PID)
+	if g.Bus != "" {
+		name += " (" + format.Clean(g.Bus) + ")"
+	}
+	return name
 }
 
 // Launcher is a thread that launches work on a GPU, and where it ran.
@@ -72,7 +113,22 @@ func Summarize(t *timeline.Timeline, list []threads.Thread) *Summary {
 		s.GPUs = append(s.GPUs, g)
 	}
 	s.launchers(t, list)
+	s.links(t.Rec.Meta.Driver)
 	return s
+}
+
+// links finds how the GPUs are connected. One that several processes use counts as the first one's.
+func (s *Summary) links(d *recording.Driver) {
+	if d == nil {
+		return
+	}
+	at := func(uuid string) int { return slices.IndexFunc(s.GPUs, func(g GPU) bool { return g.UUID == uuid }) }
+	for _, l := range d.Links {
+		if a, b := at(l.A), at(l.B); a >= 0 && b >= 0 && a != b {
+			s.Links = append(s.Links, Link{min(a, b), max(a, b), l.Kind, linkText(l.Kind)})
+		}
+	}
+	slices.SortFunc(s.Links, func(x, y Link) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) })
 }
 
 // launchers finds the threads that launch for each GPU.

@@ -122,3 +122,36 @@ func TestNearThread(t *testing.T) {
 		t.Errorf("%+v of a host that does not tell of its GPUs", r.Topology)
 	}
 }
+
+// TestLinks: how the GPUs that the target uses are connected is told, and that exposed communication has no NVLink.
+func TestLinks(t *testing.T) {
+	const said = "GPUs are connected without NVLink: GPU 0 and GPU 1 by PCIe, by the link between NUMA nodes."
+	for kind, want := range map[string]string{
+		"SYS": "PCIe, by the link between NUMA nodes", "NV18": "18 NVLinks", "NEW": "NEW",
+	} {
+		b := twoNodes(1, 1)
+		b.Meta.GPU.Kernels = []recording.Kernel{{Name: "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}}
+		b.Meta.Driver = &recording.Driver{Links: []recording.GPULink{
+			{A: "GPU-0", B: "GPU-7", Kind: "PIX"}, {A: "GPU-1", B: "GPU-0", Kind: kind},
+		}}
+		rec := b.Recording()
+		for i := range rec.Events {
+			if rec.Events[i].Kind == event.Kernel {
+				rec.Events[i].Ret = 1
+			}
+		}
+		r := analysis.Run(rec)
+		if diff := cmp.Diff([]topology.Link{{A: 0, B: 1, Kind: kind, Text: want}}, r.Topology.Links); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		told := false
+		for _, f := range r.Diagnosis.Findings {
+			for _, e := range f.Evidence {
+				told = told || f.Cause == "exposed-communication" && e.Text == said
+			}
+		}
+		if told != (kind == "SYS") {
+			t.Errorf("%s: the finding says of the link: %v; %+v", kind, told, r.Diagnosis.Findings)
+		}
+	}
+}

@@ -19,7 +19,8 @@ const (
 	maxProcesses = 1024
 )
 
-// askProcesses asks nvidia-smi what each process holds, and for the parts of divided GPUs, until stop is closed.
+// askProcesses asks nvidia-smi what each process holds, for the parts of divided GPUs and how GPUs are
+// connected, until stop is closed.
 func (s *Source) askProcesses(stop <-chan struct{}) {
 	for {
 		list, err := s.processesNow(stop)
@@ -27,6 +28,7 @@ func (s *Source) askProcesses(stop <-chan struct{}) {
 		s.processes, s.askErr = list, err
 		s.mu.Unlock()
 		s.askParts(stop)
+		s.askTopology(stop)
 		select {
 		case <-stop:
 			return

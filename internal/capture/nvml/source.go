@@ -77,9 +77,14 @@ type Source struct {
 	parts     []recording.GPUPart  // as nvidia-smi said last
 	partsErr  error                // why they are not known
 	links     map[int]*traffic     // by GPU
+	topology  []recording.GPULink  // nil: not asked for yet
 	linkErr   error                // why it is not known what PCIe carries
 	nvlinkErr error                // why it is not known what NVLink carries
-	children  map[int]*exec.Cmd    // nvidia-smi that run on, by pid
+
+	topologyErr   error // why it is not known how GPUs are connected
+	topologyTried int
+
+	children map[int]*exec.Cmd // nvidia-smi that run on, by pid
 
 	nvlinkPeriod time.Duration // between readings of NVLink
 }
@@ -327,6 +332,9 @@ func (s *Source) State() recording.Source {
 		}
 		if s.nvlinkErr != nil {
 			state.Detail += "; what NVLink carries is not known: " + s.nvlinkErr.Error()
+		}
+		if s.topologyErr != nil {
+			state.Detail += "; how GPUs are connected is not known: " + s.topologyErr.Error()
 		}
 	}
 	return state

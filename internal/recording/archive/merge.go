@@ -300,5 +300,6 @@ func mergeDriver(to, next *recording.Driver) *recording.Driver {
 		}, nil),
 		Xids:  union(to.Xids, next.Xids, func(x recording.Xid) any { return x }, nil),
 		Parts: union(next.Parts, to.Parts, func(p recording.GPUPart) any { return p.UUID }, nil),
+		Links: union(to.Links, next.Links, func(l recording.GPULink) any { return [2]string{l.A, l.B} }, nil),
 	}
 }

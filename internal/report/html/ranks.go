@@ -13,7 +13,7 @@ func rankTables(in Input) []table {
 		out = append(out, collectiveTable(in), arrivalTable(in))
 	}
 	if in.Topology != nil {
-		out = append(out, nodeTable(in))
+		out = append(out, nodeTable(in), linkTable(in))
 	}
 	return out
 }
@@ -124,6 +124,19 @@ func nodeTable(in Input) table {
 			row[7] = float64(l.Far) / float64(l.Ran)
 		}
 		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// linkTable lists how the GPUs are connected.
+func linkTable(in Input) table {
+	t := table{Key: "links", Title: "Links between GPUs", Columns: []column{
+		{"GPU", "code"},
+		{"and GPU", "code"},
+		{"Connected by", "text"},
+	}}
+	for _, l := range in.Topology.Links {
+		t.Rows = append(t.Rows, []any{in.Topology.GPUs[l.A].Name(), in.Topology.GPUs[l.B].Name(), l.Text})
 	}
 	return t
 }

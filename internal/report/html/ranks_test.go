@@ -17,6 +17,7 @@ func twoRanks() *recording.Recording {
 	b := calltest.New()
 	b.Process(recording.Process{PID: recordtest.PID + 1, Comm: "rank"})
 	b.Meta.Host.GPUs = []recording.HostGPU{{UUID: "GPU-0", Bus: "0000:1b:00.0", Node: 0}}
+	b.Meta.Driver = &recording.Driver{Links: []recording.GPULink{{A: "GPU-0", B: "GPU-1", Kind: "NV18"}}}
 	b.Meta.GPU = &recording.GPU{
 		Mode: "continuous", Kernels: []recording.Kernel{{Name: "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}},
 	}
@@ -68,6 +69,7 @@ func TestRankTables(t *testing.T) {
 			},
 		},
 		"ranks": {{pid, 0.0, 0.0, 1e6, 0.0, 0.0}, {pid + 1, 0.0, 1.0, 0.0, 1e5, 1e5}},
+		"links": {{"0 of process 1234 (0000:1b:00.0)", "0 of process 1235", "18 NVLinks"}},
 		"nodes": {
 			{pid, 0.0, "0000:1b:00.0", "0", fmt.Sprintf("python (%d)", recordtest.PID), 1.0, "not known", nil},
 			{pid + 1, 0.0, "", "not known", fmt.Sprintf("rank (%d)", recordtest.PID+1), 1.0, "not known", nil},
