@@ -242,11 +242,10 @@ func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view,
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := slices.IndexFunc(f.roots, func(r *root) bool { return r.pid == pid })
-	if i < 0 {
+	r := f.root(pid)
+	if r == nil {
 		return view{}, false
 	}
-	r := f.roots[i]
 	v := view{
 		pid: pid, since: r.since, ended: r.ended(), released: r.released, found: r.found, place: r.place,
 		members: map[uint32]bool{},

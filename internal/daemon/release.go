@@ -51,30 +51,26 @@ func (f *follower) release(r api.WatchRequest) error {
 func (f *follower) free(r api.WatchRequest) ([]*proc.Process, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, k := range f.roots {
-		switch {
-		case k.pid != r.PID || k.living == 0:
-		case !r.AnyOwner && (!k.limited || k.owner != r.Owner):
-			return nil, clierror.New(clierror.Permission, "ask as root (sudo), or as the user who had it watched",
-				fmt.Errorf("user %d has not asked for pid %d to be watched", r.Owner, r.PID))
-		default:
-			k.released = true
-			return k.alive(), nil
-		}
+	k := f.root(r.PID)
+	if k == nil || k.living == 0 {
+		return nil, clierror.New(clierror.NoProcess, "inferscope targets lists those that are",
+			fmt.Errorf("no target with pid %d runs", r.PID))
 	}
-	return nil, clierror.New(clierror.NoProcess, "inferscope targets lists those that are",
-		fmt.Errorf("no target with pid %d runs", r.PID))
+	if !r.AnyOwner && (!k.limited || k.owner != r.Owner) {
+		return nil, clierror.New(clierror.Permission, "ask as root (sudo), or as the user who had it watched",
+			fmt.Errorf("user %d has not asked for pid %d to be watched", r.Owner, r.PID))
+	}
+	k.released = true
+	return k.alive(), nil
 }
 
 // resume follows a released target again; it does nothing for others.
 func (f *follower) resume(pid uint32) error {
 	f.mu.Lock()
 	var living []*proc.Process
-	for _, k := range f.roots {
-		if k.pid == pid && k.released {
-			k.released = false
-			living = k.alive()
-		}
+	if k := f.root(pid); k != nil && k.released {
+		k.released = false
+		living = k.alive()
 	}
 	f.mu.Unlock()
 	for _, p := range living {

@@ -243,12 +243,11 @@ func (f *follower) unprobedLosses(now uint64) []loss.Loss {
 func (f *follower) lookup(pid uint32) (api.Owned, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.roots {
-		if p := r.main(); r.pid == pid && p != nil {
-			return api.Owned{UID: p.Owner, Exited: r.ended() > 0}, true
-		}
+	r := f.root(pid)
+	if r == nil || r.main() == nil {
+		return api.Owned{}, false
 	}
-	return api.Owned{}, false
+	return api.Owned{UID: r.main().Owner, Exited: r.ended() > 0}, true
 }
 
 // owns reports whether uid owns a target.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
@@ -136,13 +137,10 @@ func (f *follower) withdraw(r *root) {
 	if r.living > 0 {
 		return
 	}
-	for i, k := range f.roots {
-		if k == r {
-			f.roots = append(f.roots[:i], f.roots[i+1:]...)
-			f.forgot = true
-			f.counter.Forget(r.pid)
-			return
-		}
+	if i := slices.Index(f.roots, r); i >= 0 {
+		f.roots = slices.Delete(f.roots, i, i+1)
+		f.forgot = true
+		f.counter.Forget(r.pid)
 	}
 }
 
@@ -150,12 +148,8 @@ func (f *follower) withdraw(r *root) {
 func (f *follower) follows(pid uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.roots {
-		if r.pid == pid {
-			return r.since != 0
-		}
-	}
-	return false
+	r := f.root(pid)
+	return r != nil && r.since != 0
 }
 
 // attachTime bounds how long a request waits until its target is followed.

@@ -20,7 +20,6 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
-	"github.com/inferscope/inferscope/internal/capture/uprobe/libcuda"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/loss"
@@ -115,7 +114,7 @@ func (s *Source) Follow(p *proc.Process) error {
 // candidate reports whether a file of this name may be a CUDA library. What it is
 // decides its content (cuda.Identify); libcudnn and libcublas do not get so far.
 func candidate(base string) bool {
-	return libcuda.Is(base) || strings.HasPrefix(base, "libcudart") || strings.HasPrefix(base, "libnccl") ||
+	return cuda.IsDriverFile(base) || strings.HasPrefix(base, "libcudart") || strings.HasPrefix(base, "libnccl") ||
 		strings.HasPrefix(base, "librccl") || strings.HasPrefix(base, "libamdhip64")
 }
 
@@ -286,7 +285,7 @@ func (s *Source) driverRefused(p *proc.Process) bool {
 		}
 	}
 	for _, l := range known.libraries {
-		if l.identity.Kind == cuda.Driver || l.err != nil && libcuda.Is(l.base()) {
+		if l.identity.Kind == cuda.Driver || l.err != nil && cuda.IsDriverFile(l.base()) {
 			return true
 		}
 	}

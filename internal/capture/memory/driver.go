@@ -12,7 +12,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
-	"github.com/inferscope/inferscope/internal/capture/uprobe/libcuda"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -319,4 +319,4 @@ func switchRuns(n uint64, level int) overhead.Runs {
 }
 
 // isDriverFile reports whether a file of this name may be the driver's library.
-func isDriverFile(base string) bool { return libcuda.Is(base) }
+func isDriverFile(base string) bool { return cuda.IsDriverFile(base) }

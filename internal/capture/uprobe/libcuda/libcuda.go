@@ -28,9 +28,6 @@ const (
 // ErrNone means that a process maps no library of the driver's that can be probed.
 var ErrNone = errors.New("it maps no CUDA driver that can be probed")
 
-// Is reports whether a file of this name is the driver's library.
-func Is(base string) bool { return cuda.IsDriverFile(base) }
-
 // named returns whether an exported name is one of functions, with or without a version and a per-thread suffix.
 func named(name string, functions []string) bool {
 	base, _, _ := strings.Cut(name, "_")

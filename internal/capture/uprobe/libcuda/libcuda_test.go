@@ -15,15 +15,3 @@ func TestNamed(t *testing.T) {
 		}
 	}
 }
-
-// TestIs: what only begins like the driver's name is another library.
-func TestIs(t *testing.T) {
-	for base, want := range map[string]bool{
-		"libcuda.so.1": true, "libcuda.so.580.159": true, "libcuda-xyz.so": false, "libcudart.so.13": false,
-		"libcuda.txt": false,
-	} {
-		if Is(base) != want {
-			t.Errorf("%s: %v", base, !want)
-		}
-	}
-}
