@@ -6,12 +6,17 @@ import (
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/cause"
+	"github.com/inferscope/inferscope/internal/analysis/threads"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
 // A sample is taken 99 times a second, and a thread often runs for less than the time between two samples. Intervals of
 // one class therefore share their samples: each sample stands for an equal part of the class's time, and an interval
 // without a sample of its own goes to the sample with the least time so far. The sums are then in proportion to the
 // samples, and the steps still cover their gaps exactly.
+//
+// In a longer interval each sample stands for half a period to either side. What is left at the edges goes to samples of
+// the class that lie nearer to an edge than that, so that a function at an edge has its share.
 
 // sampleClass is what the intervals of a class have in common: the thread, the calls before and after
 // (index into Meta.Functions + 1), the length within a factor of two, and whether nothing was launched for long.
@@ -20,7 +25,17 @@ type sampleClass struct {
 	before, after uint16
 	length        uint8
 	quiet         bool
+	edge          edge
 }
+
+// edge is where in its interval a step lies that is no whole interval.
+type edge uint8
+
+const (
+	noEdge edge = iota
+	firstEdge
+	lastEdge
+)
 
 // attributor keeps the intervals that wait for a cause.
 type attributor struct {
@@ -41,6 +56,7 @@ type pending struct {
 type classSamples struct {
 	thread  int32
 	quiet   bool
+	edge    bool
 	entries []entry
 	heap    []int32 // entries, the one with the least time first; made when the first is attributed
 }
@@ -61,11 +77,34 @@ func (d *attributor) class(s sampleClass) int32 {
 	at, ok := d.byClass[s]
 	if !ok {
 		at = int32(len(d.classes))
-		d.classes = append(d.classes, classSamples{thread: s.thread, quiet: s.quiet})
+		d.classes = append(d.classes, classSamples{thread: s.thread, quiet: s.quiet, edge: s.edge != noEdge})
 		d.byClass[s] = at
 	}
 	d.last, d.lastAt = s, at
 	return at
+}
+
+// usualPeriod is the time between two samples of a running thread where nobody knows it, ns: 99 a second.
+const usualPeriod = 10_101_010
+
+// samplePeriod is how much running time a sample stands for, ns: that of all threads that have samples, by these.
+func (w *walker) samplePeriod() uint64 {
+	ran, n := uint64(0), uint64(0)
+	for _, th := range w.threads {
+		if th.recorder || len(th.samples) == 0 {
+			continue
+		}
+		n += uint64(len(th.samples))
+		for i := range th.intervals {
+			if th.intervals[i].State == threads.Running {
+				ran += th.intervals[i].Dur()
+			}
+		}
+	}
+	if n == 0 || ran == 0 {
+		return usualPeriod
+	}
+	return ran / n
 }
 
 // ran explains [from, to), in which a thread ran and was in no call.
@@ -78,17 +117,39 @@ func (w *walker) ran(th *thread, s sampleClass, from, to uint64) {
 		return
 	}
 	samples := th.sampled(from, to)
-	if len(samples) < 2 {
+	if len(samples) == 0 || len(samples) == 1 && to-from <= w.period {
 		w.later(th, s, from, to, samples)
 		return
 	}
+	s.length = uint8(bits.Len64(to - from))
+	first, last := samples[0].at, samples[len(samples)-1].at
+	begin, end := max(from, first-min(first, w.period/2)), min(to, last+w.period/2)
+	w.edge(th, s, firstEdge, timeline.Span{From: from, To: begin}, entry{uint64(samples[0].stack), first - begin})
+	w.divide(th, s.quiet, begin, end, samples)
+	w.edge(th, s, lastEdge, timeline.Span{From: end, To: to}, entry{uint64(samples[len(samples)-1].stack), end - last})
+}
+
+// edge leaves what no sample of an interval stands for to samples at the same edge, of which it adds one.
+func (w *walker) edge(th *thread, s sampleClass, at edge, left timeline.Span, near entry) {
+	s.edge = at
+	i := w.attribution.class(s)
+	class := &w.attribution.classes[i]
+	class.entries = append(class.entries, near)
+	if left.From < left.To {
+		w.attribution.pending = append(w.attribution.pending, pending{int32(len(w.out.Steps)), i, None})
+		w.emit(left.From, left.To, cause.Count, detail{th: th})
+	}
+}
+
+// divide divides [from, to) among its samples.
+func (w *walker) divide(th *thread, quiet bool, from, to uint64, samples []sample) {
 	for i, x := range samples {
 		end := to
 		if i+1 < len(samples) {
 			end = x.at + (samples[i+1].at-x.at)/2
 		}
 		stack := uint64(x.stack)
-		w.emit(from, end, w.workCause(th, stack, s.quiet), detail{th: th, stack: stack})
+		w.emit(from, end, w.workCause(th, stack, quiet), detail{th: th, stack: stack})
 		from = max(from, end)
 	}
 }
@@ -172,6 +233,9 @@ func (d *attributor) byThread(w *walker) []threadSamples {
 	out := make([]threadSamples, len(w.threads))
 	for i := range d.classes {
 		p := &d.classes[i]
+		if p.edge {
+			continue
+		}
 		for _, e := range p.entries {
 			x := &out[p.thread]
 			x.entries, x.attributed = append(x.entries, entry{stack: e.stack}), true

@@ -514,3 +514,30 @@ func TestWaitsWithoutWakers(t *testing.T) {
 		}
 	}
 }
+
+// TestStepsLongerThanASamplePeriod: each step computes for 1.5 sample periods, a third of it in each of three
+// functions. Samples at the edges of a step come in pairs and those in its middle alone, and each counts as much.
+func TestStepsLongerThanASamplePeriod(t *testing.T) {
+	const step, computes, every = 1600 * us, 1500 * us, 1003 * us
+	sc := newScene()
+	var stacks []uint64
+	for _, name := range []string{"load", "encode", "sample"} {
+		stacks = append(stacks, sc.Stack(recordtest.Python(name, "/app/infer.py", 7)))
+	}
+	for i := range uint64(steps*period/step) - 1 {
+		sc.run(event.Kernel, "cuLaunchKernel", 7, i*step, i*step+10*us, i*step+90*us, 0)
+		sc.wait(i*step+5*us, i*step+100*us)
+	}
+	for at := uint64(0); at < steps*period; at += every {
+		if in := at % step; in > step-computes {
+			sc.Sample(leader, start+at, stacks[min(2, (in-(step-computes))*3/computes)], event.Whole)
+		}
+	}
+	s := sc.study(t)
+	for _, name := range []string{"load", "encode", "sample"} {
+		const want = 1600.0 / 1100 // of load a little less: what follows the wait at once is launching
+		if p := s.Predict(edit(t, Without, name)); p.Speedup < 0.92*want || p.Speedup > 1.05*want {
+			t.Errorf("%s: %.3f, want %.3f", name, p.Speedup, want)
+		}
+	}
+}
