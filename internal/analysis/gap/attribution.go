@@ -15,8 +15,9 @@ import (
 // without a sample of its own goes to the sample with the least time so far. The sums are then in proportion to the
 // samples, and the steps still cover their gaps exactly.
 //
-// In a longer interval each sample stands for half a period to either side. What is left at the edges goes to samples of
-// the class that lie nearer to an edge than that, so that a function at an edge has its share.
+// For Names, each sample of a longer interval stands for half a period to either side. What is left at an edge goes to
+// samples of the class that lie nearer to that edge, so that a function there has its share. Gaps are not divided so
+// finely: each is explained by its own samples.
 
 // sampleClass is what the intervals of a class have in common: the thread, the calls before and after
 // (index into Meta.Functions + 1), the length within a factor of two, and whether nothing was launched for long.
@@ -117,8 +118,12 @@ func (w *walker) ran(th *thread, s sampleClass, from, to uint64) {
 		return
 	}
 	samples := th.sampled(from, to)
-	if len(samples) == 0 || len(samples) == 1 && to-from <= w.period {
+	switch {
+	case len(samples) == 0, len(samples) == 1 && (w.period == 0 || to-from <= w.period):
 		w.later(th, s, from, to, samples)
+		return
+	case w.period == 0:
+		w.divide(th, s.quiet, from, to, samples)
 		return
 	}
 	s.length = uint8(bits.Len64(to - from))

@@ -39,7 +39,7 @@ type walker struct {
 	capturing    bool              // some function begins the capture of a graph
 	throttled    map[int32]bool    // waits for a CPU that the quota explains, by event
 	unasked      timeline.Spans    // when a server had no request in progress
-	period       uint64            // ns between two samples of a running thread
+	period       uint64            // ns between two samples of a running thread; 0: edges are not shared (see ran)
 	compiler     map[uint32]bool   // processes that compile, whatever their frames say
 }
 
@@ -104,7 +104,6 @@ func newWalker(t *timeline.Timeline, scheduled []threads.Thread) *walker {
 		w.capturing = w.capturing || w.classes[i].begins
 	}
 	w.gather(scheduled)
-	w.period = w.samplePeriod()
 	w.syncAt = syncsOf(t)
 	w.quota()
 	w.poll()

@@ -33,6 +33,7 @@ func (w *Walk) Names(in timeline.Span) *Names {
 
 func newNames(w *walker, in timeline.Span) *Names {
 	n := &Names{w: w, lists: make([]running, len(w.threads))}
+	w.period = w.samplePeriod()
 	for i, th := range w.threads {
 		w.first = len(w.out.Steps)
 		n.lists[i].first = w.first
