@@ -167,7 +167,7 @@ func whyWaited(m *Model) document.Bullets {
 			left += row.time
 			continue
 		}
-		s := waitSentence(m, row.first)
+		s := waitSentence(row.first)
 		if n := len(row.others); n > 0 {
 			s += fmt.Sprintf(" %s of that name waited likewise, %s in all.",
 				format.Plural(n, "other thread", "other threads"), format.Span(row.time-row.first.Time))
@@ -235,7 +235,7 @@ func workers(m *Model) map[uint32]bool {
 	return out
 }
 
-func waitSentence(m *Model, w *cpu.Wait) string {
+func waitSentence(w *cpu.Wait) string {
 	s := fmt.Sprintf("%s waited %s (%s; %s, longest %s) for %s",
 		who(w.Thread, w.TID), format.Span(w.Time), format.Percent(w.Share),
 		format.Plural(w.Count, "time", "times"), format.Span(w.Longest), object(w))

@@ -128,7 +128,7 @@ func (a *analysis) doubts(d *Diagnosis) []string {
 		out = append(out, other)
 	}
 	if a.matters() && !a.isPlain() {
-		out = append(out, a.unknown(d)...)
+		out = append(out, a.unknown()...)
 	}
 	return out
 }
@@ -198,7 +198,7 @@ func (a *analysis) otherUser() string {
 }
 
 // unknown says what is missing where more of the idle time has no proven cause than the dearest cause has.
-func (a *analysis) unknown(d *Diagnosis) []string {
+func (a *analysis) unknown() []string {
 	open := a.total.Idle[cause.Unknown]
 	for id, g := range a.groups {
 		if g != nil && cause.ID(id) != cause.Unknown {

@@ -12,7 +12,6 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
-	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -317,6 +316,3 @@ func switchRuns(n uint64, level int) overhead.Runs {
 	at[levelOff] = 0
 	return overhead.Runs{Count: n, NS: ns, At: at}
 }
-
-// isDriverFile reports whether a file of this name may be the driver's library.
-func isDriverFile(base string) bool { return cuda.IsDriverFile(base) }

@@ -26,6 +26,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/ring"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
@@ -109,7 +110,7 @@ func (s *Source) Name() string { return recording.MemorySource }
 // candidate reports whether a file of this name may be PyTorch's libc10, or the CUDA driver's.
 func candidate(base string) bool {
 	rest, ok := strings.CutPrefix(base, "libc10")
-	return isDriverFile(base) || ok && (strings.HasPrefix(rest, ".so") || strings.HasPrefix(rest, "-"))
+	return cuda.IsDriverFile(base) || ok && (strings.HasPrefix(rest, ".so") || strings.HasPrefix(rest, "-"))
 }
 
 // Follow probes the libc10 and the driver that p has mapped, if they are not probed yet.
@@ -174,7 +175,7 @@ func (s *Source) resolve(p *proc.Process, m proc.Mapping, l *library) error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
-	if isDriverFile(path.Base(m.Path)) {
+	if cuda.IsDriverFile(path.Base(m.Path)) {
 		if l.driver, err = driverSites(image, s.opts.Mode); err != nil || l.driver == nil {
 			return errors.Join(err, file.Close()) // a stub allocates nothing
 		}

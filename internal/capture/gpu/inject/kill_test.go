@@ -116,9 +116,10 @@ func TestKilledAtEachStep(t *testing.T) {
 		"2 registers set", "2 signals blocked", "2 let go",
 	}
 	rounds := 3
-	if os.Getenv("INFERSCOPE_TEST_SLOW") != "" { // an emulated processor
+	if testing.Short() || os.Getenv("INFERSCOPE_TEST_SLOW") != "" { // an emulated processor
 		rounds = 1
 	}
+	in, im := newInjector(t), testImage(t)
 	for _, args := range [][]string{{"--threads", "3", "--alt", "--handle", "23"}, {"--children"}} {
 		v, left := start(t, args...), 0
 		threads := v.tids()
@@ -131,7 +132,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				v.unharmed()
 				v.returned(threads)
 				left += len(v.ours())
-				load(t, newInjector(t), v, testImage(t)) // it still works, and uses up what was left
+				load(t, in, v, im) // it still works, and uses up what was left
 				v.closed(fmt.Sprintf("killed at %q, and loaded into once more", step))
 			}
 			t.Logf("%v: killed at %q, unharmed", args, step)
@@ -148,6 +149,9 @@ func TestKilledAtEachStep(t *testing.T) {
 func TestKilledAnytime(t *testing.T) {
 	needRoot(t)
 	n := 160
+	if testing.Short() {
+		n = 40
+	}
 	if s := os.Getenv("INFERSCOPE_TEST_KILLS"); s != "" {
 		n, _ = strconv.Atoi(s)
 	}

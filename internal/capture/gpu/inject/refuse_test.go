@@ -276,10 +276,18 @@ func childOf(t *testing.T, pid int) int {
 }
 
 // A process that ends, or becomes another program, while an image is injected.
+// meanwhileStep returns how far apart the moments are that are tried of an injection, in ms.
+func meanwhileStep() int {
+	if testing.Short() {
+		return 18
+	}
+	return 6
+}
+
 func TestEndsMeanwhile(t *testing.T) {
 	in := newInjector(t)
 	im := testImage(t)
-	for ms := 20; ms < 200; ms += 6 {
+	for ms := 20; ms < 200; ms += meanwhileStep() {
 		v := start(t, "--end", fmt.Sprint(ms), "--threads", "4")
 		_, err := in.Load(within(t, 3*time.Second), v.process, im)
 		if err != nil && !errors.Is(err, ErrGone) {
@@ -295,7 +303,7 @@ func TestExecsMeanwhile(t *testing.T) {
 	in := newInjector(t)
 	im := testImage(t)
 	loaded := 0
-	for ms := 20; ms < 200; ms += 6 {
+	for ms := 20; ms < 200; ms += meanwhileStep() {
 		v := start(t, "--exec", fmt.Sprint(ms), "--threads", "4")
 		r, err := in.Load(within(t, 500*time.Millisecond), v.process, im)
 		if err == nil {
