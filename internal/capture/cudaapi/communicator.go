@@ -45,8 +45,9 @@ type rankField struct {
 
 // findRank returns where a library's communicators have their rank; 0 where its code does not tell.
 func findRank(r io.ReaderAt, machine elf.Machine, functions []elffile.Function) uint64 {
-	if machine != elf.EM_X86_64 {
-		return 0
+	fieldOf := fieldOfAMD64
+	if machine == elf.EM_AARCH64 {
+		fieldOf = fieldOfARM64
 	}
 	fields := make([]uint64, len(getters))
 	for _, fn := range functions {
@@ -67,9 +68,9 @@ func findRank(r io.ReaderAt, machine elf.Machine, functions []elffile.Function) 
 	return first
 }
 
-// fieldOf returns which field of a communicator a getter(comm, *out) returns: what it loads from there and stores to
+// fieldOfAMD64 returns which field of a communicator a getter(comm, *out) returns: what it loads from there and stores to
 // *out. It is 0 where that is not certain.
-func fieldOf(code []byte) uint64 {
+func fieldOfAMD64(code []byte) uint64 {
 	comm, out := map[x86asm.Reg]bool{x86asm.RDI: true}, map[x86asm.Reg]bool{x86asm.RSI: true}
 	loaded := map[x86asm.Reg]uint64{}
 	var field uint64
@@ -105,6 +106,46 @@ func fieldOf(code []byte) uint64 {
 				field = loaded[from]
 			}
 		}
+	}
+	return field
+}
+
+// fieldOfARM64 is fieldOfAMD64 for arm64, where a large offset takes two instructions: an addition and the load.
+func fieldOfARM64(code []byte) uint64 {
+	comm, out := map[uint32]uint64{0: 0}, map[uint32]bool{1: true} // registers; comm: and what has been added
+	loaded := map[uint32]uint64{}
+	var field uint64
+	for called := false; len(code) >= 4; code = code[4:] {
+		op := binary.LittleEndian.Uint32(code)
+		to, from, imm := op&31, op>>5&31, uint64(op>>10&0xfff)
+		added, known := comm[from]
+		switch {
+		case op>>26 == 0x25 || op&0xfffffc1f == 0xd63f0000: // bl, blr: the callee may change x0 to x18
+			called = true
+			for r := range uint32(19) {
+				delete(comm, r)
+				delete(out, r)
+			}
+			clear(loaded)
+		case op&0xffe0ffe0 == 0xaa0003e0 && !called: // mov x, x
+			from = op >> 16 & 31
+			if added, known := comm[from]; known {
+				comm[to] = added
+			}
+			out[to] = out[from]
+		case op&0xff800000 == 0x91000000 && known: // add x, x, #imm{, lsl #12}
+			comm[to] = added + imm<<(12*(op>>22&1))
+		case op&0xffc00000 == 0xb9400000 && known: // ldr w, [x, #imm]
+			loaded[to] = added + imm*fieldBytes
+		case op&0xffc00000 == 0xb9000000 && imm == 0 && out[from] && loaded[to] > 0: // str w, [x]
+			if field != 0 && field != loaded[to] {
+				return 0
+			}
+			field = loaded[to]
+		}
+	}
+	if field >= maxField {
+		return 0
 	}
 	return field
 }

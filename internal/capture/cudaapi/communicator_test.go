@@ -1,7 +1,6 @@
 package cudaapi
 
 import (
-	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
 	"os"
@@ -30,9 +29,6 @@ func TestRankOfNCCL(t *testing.T) {
 	c, err := parse(file, info.Size())
 	must.NoError(t, err)
 	want := rankField{0x1044d0, 22809} // offsetof(struct ncclComm, rank) in its release
-	if c.machine != elf.EM_X86_64 {
-		want.offset = 0
-	}
 	if c.ranks != want {
 		t.Errorf("%+v, want %+v", c.ranks, want)
 	}
@@ -60,8 +56,40 @@ func TestFieldOf(t *testing.T) {
 	} {
 		code, err := hex.DecodeString(c.code)
 		must.NoError(t, err)
-		if got := fieldOf(code); got != c.want {
+		if got := fieldOfAMD64(code); got != c.want {
 			t.Errorf("%s: %#x, want %#x", c.what, got, c.want)
+		}
+	}
+}
+
+// TestFieldOfARM64 has instructions as the getter of NVIDIA's 2.28.9 has them.
+func TestFieldOfARM64(t *testing.T) {
+	const (
+		comm, out = 0xaa0003f6, 0xaa0103f7 // mov x22, x0; mov x23, x1
+		bl, blr   = 0x94001655, 0xd63f0040
+		add       = 0x914412d6 // add x22, x22, #0x104, lsl #12
+		load      = 0xb944d2c1 // ldr w1, [x22, #0x4d0]
+		store     = 0xb90002e1 // str w1, [x23]
+	)
+	for what, c := range map[string]struct {
+		code []uint32
+		want uint64
+	}{
+		"NVIDIA's":              {[]uint32{comm, out, bl, add, load, store}, 0x1044d0},
+		"a small one":           {[]uint32{0xb9402002, 0xb9000022}, 0x20}, // ldr w2, [x0, #32]; str w2, [x1]
+		"x0 after a call":       {[]uint32{blr, 0xb9402002, 0xb9000022}, 0},
+		"overwritten by a call": {[]uint32{comm, out, add, load, blr, store}, 0},
+		"two fields":            {[]uint32{comm, out, load, store, add, load, store}, 0},
+		"nothing is stored":     {[]uint32{comm, out, add, load}, 0},
+		"of another pointer":    {[]uint32{out, add, load, store}, 0},
+		"nothing":               {nil, 0},
+	} {
+		var code []byte
+		for _, op := range c.code {
+			code = binary.LittleEndian.AppendUint32(code, op)
+		}
+		if got := fieldOfARM64(code); got != c.want {
+			t.Errorf("%s: %#x, want %#x", what, got, c.want)
 		}
 	}
 }
