@@ -68,8 +68,8 @@ func findRank(r io.ReaderAt, machine elf.Machine, functions []elffile.Function) 
 	return first
 }
 
-// fieldOfAMD64 returns which field of a communicator a getter(comm, *out) returns: what it loads from there and stores to
-// *out. It is 0 where that is not certain.
+// fieldOfAMD64 returns which field of a communicator a getter(comm, *out) returns: what it loads from there and stores
+// to *out. It is 0 where that is not certain.
 func fieldOfAMD64(code []byte) uint64 {
 	comm, out := map[x86asm.Reg]bool{x86asm.RDI: true}, map[x86asm.Reg]bool{x86asm.RSI: true}
 	loaded := map[x86asm.Reg]uint64{}
@@ -160,8 +160,18 @@ type member struct {
 type comm struct {
 	row   recording.Communicator
 	known bool
-	ended bool // its address may be another's soon
+	ended bool   // its address may be another's soon
+	mixed bool   // its address was used by several that differ
+	tries uint   // that failed
+	next  uint64 // ns: when it is tried again
 }
+
+// How often a communicator is read that could not be, as where its library is only about to be known, and the base of
+// the pauses between, ns, which double.
+const (
+	maxTries  = 10
+	firstWait = 10_000_000
+)
 
 // use is what a function does with a communicator.
 type use uint8
@@ -217,11 +227,11 @@ func (c *communicators) observe(batch []event.Event, fields func(pid uint32) []r
 		}
 		switch (*uses)[e.Func] {
 		case exchanges:
-			c.used(member{e.PID, cuda.ReadExchange(&e.Args).Communicator}, fields)
+			c.used(member{e.PID, cuda.ReadExchange(&e.Args).Communicator}, e.TS, fields)
 		case makes:
 			if m := (member{e.PID, e.Args[0]}); e.Flags&event.Deref != 0 && e.Ret == 0 {
 				c.end(func(other member) bool { return other == m })
-				c.used(m, fields)
+				c.used(m, e.TS, fields)
 			}
 		case ends:
 			c.end(func(m member) bool { return m == member{e.PID, e.Args[0]} })
@@ -230,11 +240,12 @@ func (c *communicators) observe(batch []event.Event, fields func(pid uint32) []r
 }
 
 // used reads a communicator that is new. An address that was used again, by a communicator that differs, is not known.
-func (c *communicators) used(m member, fields func(pid uint32) []rankField) {
+func (c *communicators) used(m member, at uint64, fields func(pid uint32) []rankField) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.all[m]
-	if before != nil && !before.ended {
+	if before != nil && !before.ended &&
+		(before.known || before.mixed || before.tries == maxTries || at < before.next) {
 		return
 	}
 	if c.all == nil || len(c.all) >= maxComms {
@@ -246,8 +257,15 @@ func (c *communicators) used(m member, fields func(pid uint32) []rankField) {
 			break
 		}
 	}
-	if before != nil && before.row != now.row {
-		now = &comm{}
+	switch {
+	case before != nil && (before.mixed || before.ended && before.known && before.row != now.row):
+		now = &comm{mixed: true}
+	case !now.known:
+		now = &comm{tries: 1}
+		if before != nil && !before.ended {
+			now.tries += before.tries
+		}
+		now.next = at + firstWait<<now.tries
 	}
 	c.all[m] = now
 }

@@ -123,8 +123,9 @@ func TestCommunicators(t *testing.T) {
 	pin.Pin(&memory)
 	defer pin.Unpin()
 	at := func(i int) uint64 { return uint64(uintptr(unsafe.Pointer(&memory[i]))) }
+	now := uint64(1000)
 	call := func(fn uint16, comm uint64) {
-		e := event.Event{Kind: event.Call, PID: pid, Func: fn, Flags: event.Timed | event.Deref}
+		e := event.Event{TS: now, Kind: event.Call, PID: pid, Func: fn, Flags: event.Timed | event.Deref}
 		e.Args[0] = comm
 		if fn == reduce {
 			e.Args = [4]uint64{1000, comm}
@@ -156,14 +157,21 @@ func TestCommunicators(t *testing.T) {
 	check("one that was made", row(0), row(1))
 	memory[2].magic = ncclMagic
 	call(reduce, at(2))
-	check("one that was none at first: it is read once", row(0), row(1))
+	check("one that was none at first, too soon after", row(0), row(1))
+	now += firstWait << 1
+	call(reduce, at(2))
+	check("one that was none at first", row(0), row(1), row(2))
 	before := row(0)
 	memory[0].rank = 4
 	call(reduce, at(0))
-	check("known ones are not read again", before, row(1))
+	check("known ones are not read again", before, row(1), row(2))
 	call(destroy, at(1))
 	call(reduce, at(1))
-	check("an address that is used again by the same", before, row(1))
+	check("an address that is used again by the same", before, row(1), row(2))
 	call(create, at(0))
-	check("an address that is used by another one", row(1))
+	now += 1000 * firstWait
+	call(reduce, at(0))
+	check("an address that is used by another one", row(1), row(2))
+	call(create, at(0))
+	check("and by the same once more", row(1), row(2))
 }
