@@ -294,7 +294,7 @@ class Daemon:
         self.socket, self.bin = os.path.join(self.dir, "s"), args.bin
         self.log = open(os.path.join(self.dir, "log"), "w+")
         self.p = common.start(
-            [f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, *flags],
+            [f"{args.bin}/inferscoped", "--pid", str(pid), "--socket", self.socket, "--keep", "10m", *flags],
             stdout=self.log,
             stderr=self.log,
         )
