@@ -125,9 +125,7 @@ func allocations(
 	logger *zap.Logger,
 ) []daemon.Source {
 	opts := memory.Options{LinkHolder: linkHolder, Mode: mode}
-	if s, ok := stacks.(memory.Stacks); ok {
-		opts.Stacks = s
-	}
+	opts.Stacks, _ = stacks.(*profile.Source) // another one has no stacks
 	source, err := memory.New(rings, opts)
 	if err != nil {
 		logger.Warn("the memory of frameworks is not watched", zap.Error(err))

@@ -99,8 +99,8 @@ type manyFiles []recording.Object
 func (m manyFiles) Objects() []recording.Object      { return slices.Clone(m) }
 func (m manyFiles) OtherThreads() []recording.Thread { return nil }
 
-// BenchmarkNames: a recording names files while the rings wait to be drained, so that its time must grow with files and
-// processes, and not with their product.
+// BenchmarkNames: the time in which the files of a recording are named grows with files and processes, not with their
+// product.
 func BenchmarkNames(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprintf("processes=%d", n), func(b *testing.B) {

@@ -28,7 +28,6 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
-	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 )
 
@@ -41,18 +40,11 @@ const (
 	exhaustedSymbol = "_ZN3c1027reportOutOfMemoryToProfilerE"
 )
 
-// Stacks keeps the stacks of samples: profile.Source.
-type Stacks interface {
-	ProbeMaps() map[string]*ebpf.Map
-	AddProbeStack(p profile.ProbeStack, held uint64) (uint64, event.StackOrigin)
-	KeepStack(number, at, held uint64) uint64
-}
-
 // Options are the settings of New.
 type Options struct {
 	LinkHolder *uprobe.LinkHolder // makes and holds the probes; nil: this process does
 	Mode       uprobe.Mode        // how they are attached
-	Stacks     Stacks             // nil: samples have no stacks
+	Stacks     *profile.Source    // keeps the stacks of samples; nil: they have none
 }
 
 // Source probes PyTorch's libc10 and the CUDA driver. It implements daemon.Source and overhead.Source.

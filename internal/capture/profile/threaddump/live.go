@@ -31,7 +31,7 @@ const (
 
 // Taker makes dumps. It is safe for concurrent use.
 type Taker struct {
-	symbols  symbols
+	symbols  *symbol.Table // names native code
 	describe describe
 	pythons  *profile.Interpreters
 
@@ -39,14 +39,8 @@ type Taker struct {
 	busy map[uint32]bool // targets of which a dump is being made
 }
 
-// symbols names native code: symbol.Table.
-type symbols interface {
-	Resolve(m symbol.Module, addr uint64) symbol.Symbol
-	ResolveMemory(p symbol.Process, addr uint64) symbol.Symbol
-}
-
 // New returns a Taker.
-func New(symbols symbols, describe describe) *Taker {
+func New(symbols *symbol.Table, describe describe) *Taker {
 	return &Taker{symbols: symbols, describe: describe, pythons: profile.NewInterpreters(), busy: map[uint32]bool{}}
 }
 

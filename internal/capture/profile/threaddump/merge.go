@@ -5,6 +5,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/profile"
+	"github.com/inferscope/inferscope/internal/capture/symbol"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/dump"
 )
@@ -18,7 +19,7 @@ type interpreter struct {
 // merger makes one stack of native and Python frames.
 type merger struct {
 	space   *space
-	symbols symbols
+	symbols *symbol.Table
 	interp  *interpreter // nil: no Python
 	out     []dump.Frame
 	python  []profile.PythonFrame // those that are left

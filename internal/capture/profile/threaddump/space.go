@@ -128,7 +128,7 @@ func (s *space) place(addr uint64) place {
 }
 
 // name names the function at a place.
-func (s *space) name(p place, symbols symbols) string {
+func (s *space) name(p place, symbols *symbol.Table) string {
 	if name, ok := s.names[p]; ok {
 		return name
 	}
@@ -137,7 +137,7 @@ func (s *space) name(p place, symbols symbols) string {
 	return name
 }
 
-func (s *space) look(p place, symbols symbols) string {
+func (s *space) look(p place, symbols *symbol.Table) string {
 	if p.module == nil {
 		return symbols.ResolveMemory(s.memory(), p.addr).String()
 	}
