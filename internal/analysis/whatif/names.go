@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type namer struct {
 	names *gap.Names
 	where []place // by stack (index + 1)
 	keys  [cause.Count]string
-	ours  map[thread]bool
+	ours  map[thread]*threads.Thread // the recorder's
 	// theirs is by stack (index + 1) whether it goes through the recorder's code: 0 not looked at yet, 1 no, 2 yes
 	theirs []uint8
 }
@@ -51,11 +52,11 @@ func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, 
 
 // recorders returns the threads that are in the program because it is watched. They live by timers, and what wakes by
 // them now and then does not wait for what they did before.
-func recorders(scheduled []threads.Thread) map[thread]bool {
-	out := map[thread]bool{}
+func recorders(scheduled []threads.Thread) map[thread]*threads.Thread {
+	out := map[thread]*threads.Thread{}
 	for i := range scheduled {
 		if th := &scheduled[i]; th.IsRecorder() {
-			out[thread{th.PID, th.TID}] = true
+			out[thread{th.PID, th.TID}] = th
 		}
 	}
 	return out
@@ -63,7 +64,7 @@ func recorders(scheduled []threads.Thread) map[thread]bool {
 
 // Running names a stretch in which a thread ran, from one time to another (ns), in parts that end at to.
 func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
-	recorder := n.ours[thread{pid, tid}]
+	recorder := n.ours[thread{pid, tid}] != nil
 	n.names.Running(pid, tid, from, to, func(to uint64, c cause.ID, stack uint64, sure gap.Confidence) {
 		at := n.at(stack)
 		yield(
@@ -90,24 +91,42 @@ func (n *namer) Blocked(iv *threads.Interval) (replay.What, replay.Doubt) {
 // Waker returns the thread that ended a wait, if one did.
 func (n *namer) Waker(iv *threads.Interval) (pid, tid uint32, ok bool) {
 	pid, tid, ok = n.names.Waker(iv)
-	return pid, tid, ok && !n.ours[thread{pid, tid}]
+	return pid, tid, ok && n.ours[thread{pid, tid}] == nil
 }
 
 // WakingUp reports whether the time that a thread was ready is what waking up takes.
 func (n *namer) WakingUp(iv *threads.Interval) bool { return n.names.WakingUp(iv) }
 
-// Ready names a stretch in which a thread could have run and had no CPU.
-func (n *namer) Ready(iv *threads.Interval) (replay.What, replay.Doubt) {
+// Ready names a stretch in which a thread could have run and had no CPU. until is when the recorder no longer ran that
+// took it away, ns, or the end.
+func (n *namer) Ready(iv *threads.Interval) (until uint64, what replay.What, d replay.Doubt) {
 	c, sure := n.names.Runnable(iv)
 	pid, tid, ousted := n.names.Ousted(iv)
-	return replay.What{
-		Cause:    c,
-		Name:     n.keys[c],
-		Ousted:   ousted,
-		Recorder: n.ours[thread{pid, tid}],
-	}, replay.Doubt(
-		sure,
-	)
+	what = replay.What{Cause: c, Name: n.keys[c], Ousted: ousted}
+	until = iv.To
+	if by := (thread{pid, tid}); n.ours[by] != nil {
+		if ran := ranUntil(n.ours[by], iv.From); ran > iv.From && ran < until {
+			until = ran
+		}
+		what.Recorder = true
+	}
+	return until, what, replay.Doubt(sure)
+}
+
+// switching is how long a switch from one thread to another takes at most, ns.
+const switching = 50_000
+
+// ranUntil returns until when a thread ran that got a CPU at a time, ns; 0 where that is not known.
+func ranUntil(th *threads.Thread, at uint64) uint64 {
+	i, _ := slices.BinarySearchFunc(th.Intervals, at+1, func(iv threads.Interval, at uint64) int {
+		return cmp.Compare(iv.To, at)
+	})
+	for ; i < len(th.Intervals) && th.Intervals[i].From <= at+switching; i++ {
+		if th.Intervals[i].State == threads.Running {
+			return th.Intervals[i].To
+		}
+	}
+	return 0
 }
 
 // Call names a call by its function, and says how sure its cause is.

@@ -210,10 +210,25 @@ func (r *recorder) contradicts(e *observer.Effect, share float64) bool {
 	return e != nil && e.Steps.High > 0 && share > 2*e.Steps.High+slack
 }
 
-// yield shortens the times without a CPU that the recorder's threads took away.
+// alwaysReady is the share of the time in which a thread can run from which on it never waits.
+const alwaysReady = 0.95
+
+// yield shortens the times without a CPU that the recorder's threads took away. A thread that never waits shares it
+// with programs that take as much as they get: how much of it each has does not depend on who took it away first, and
+// what those had after the recorder stays.
 func (r *recorder) yield(g *replay.Graph, plan *replay.Plan) {
+	ready := map[thread]float64{}
 	for i := range g.Whats {
-		if w := &g.Whats[i]; w.Kind == replay.Ready && w.Recorder {
+		if w := &g.Whats[i]; w.Kind == replay.Run || w.Kind == replay.Call || w.Kind == replay.Ready {
+			ready[thread{w.PID, w.TID}] += float64(g.Times[i].Own)
+		}
+	}
+	for i := range g.Whats {
+		w := &g.Whats[i]
+		if w.Kind != replay.Ready || !w.Recorder {
+			continue
+		}
+		if !w.Beyond || ready[thread{w.PID, w.TID}] < alwaysReady*float64(g.Observed()) {
 			plan.Changes[i].Scale *= 1 - sooner
 		}
 	}

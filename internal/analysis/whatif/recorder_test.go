@@ -110,6 +110,40 @@ func TestOustedByRecorder(t *testing.T) {
 	}
 }
 
+// TestOustedByRecorderAndOthers: the agent's thread takes a CPU away for 20 of 2,000 µs, and others have it then.
+// A thread that never waits loses that in any case, and one that waits for a tenth of the time may not.
+func TestOustedByRecorderAndOthers(t *testing.T) {
+	for waits, want := range map[uint64]float64{0: 0.0025, 400 * us: 0.25} {
+		s := newScene()
+		for i := range s.Meta.Threads {
+			if th := &s.Meta.Threads[i]; th.TID == helper {
+				th.Name = "inferscope"
+			}
+		}
+		stack := s.Stack(recordtest.Python("encode", "/app/infer.py", 7))
+		for i := range uint64(steps) {
+			at := start + i*period
+			s.run(event.Kernel, "cuLaunchKernel", 7, i*period, i*period+10*us, i*period+110*us, 0)
+			s.Sample(leader, at+ms, stack, event.Whole)
+			s.Off(recordtest.Off{
+				TID: leader, TS: at + 2*ms, Dur: 2 * ms, Flags: event.Preempted, By: [2]uint32{leader, helper},
+			})
+			if waits > 0 {
+				s.Off(recordtest.Off{
+					TID: leader, TS: at + 200*us, Dur: waits, Blocked: waits, Call: sysSleep, Flags: event.FromIRQ,
+				})
+			}
+			s.Off(recordtest.Off{
+				TID: helper, TS: at + 2020*us, Dur: period - 20*us, Blocked: period - 20*us, Call: sysSleep,
+				Flags: event.FromIRQ,
+			})
+		}
+		if got := s.study(t).Recording(); math.Abs(got-want) > 0.02 {
+			t.Errorf("waits %d ns: recording cost %.3f of the time, want %.4f", waits, got, want)
+		}
+	}
+}
+
 // TestQuota: what a quota takes away goes with the computing of all threads, and what others take away with the
 // thread's own.
 func TestQuota(t *testing.T) {

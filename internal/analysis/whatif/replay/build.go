@@ -19,8 +19,8 @@ type namer interface {
 	Waker(iv *threads.Interval) (pid, tid uint32, ok bool)
 	// WakingUp reports whether a time in which a thread could run belongs to the wait before it.
 	WakingUp(iv *threads.Interval) bool
-	// Ready names a time in which a thread could run and had no CPU.
-	Ready(iv *threads.Interval) (What, Doubt)
+	// Ready names a time in which a thread could run and had no CPU. From until on (ns) it is Beyond.
+	Ready(iv *threads.Interval) (until uint64, what What, d Doubt)
 	// Call names the time in a call, by index of its outermost op, and reports whether it launches.
 	Call(op int32) (What, Doubt)
 }

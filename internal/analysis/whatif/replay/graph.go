@@ -63,6 +63,7 @@ type What struct {
 	Locked bool // of Run: it held the lock of a Python interpreter (GIL), which one thread of a process has at a time
 	// of Run: it is not the program's own but the recorder's; of Ready: the recorder took its CPU away
 	Recorder bool
+	Beyond   bool  // of Ready that the recorder took away: it waited again, and others had the CPU
 	Woken    int32 // of Ready: number + 1 of the What of the wait that had just ended; 0: none had
 }
 

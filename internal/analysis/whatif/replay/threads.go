@@ -204,7 +204,7 @@ func (w *writer) interval(iv *threads.Interval, to uint64) {
 
 // ready writes a time without a CPU, up to a time.
 func (w *writer) ready(iv *threads.Interval, to uint64) {
-	what, d := w.b.name.Ready(iv)
+	until, what, d := w.b.name.Ready(iv)
 	what.Kind = Ready
 	if n := len(w.l.nodes); n > 0 && !what.Ousted && w.l.nodes[n-1].at == w.pos {
 		switch last := w.l.nodes[n-1].what; w.b.g.Whats[last].Kind {
@@ -214,6 +214,10 @@ func (w *writer) ready(iv *threads.Interval, to uint64) {
 			what.Woken = w.b.g.Whats[last].Woken
 		}
 	}
+	if until > w.pos && until < to {
+		w.fixed(until, what, d)
+	}
+	what.Beyond = until < to
 	w.fixed(to, what, d)
 }
 
