@@ -13,11 +13,22 @@ func (s *Study) apply(e Edit, h how, g *replay.Graph, p *replay.Plan) {
 	for i := range g.Whats {
 		c := &p.Changes[i]
 		before, w := *c, g.Whats[i]
-		if w.Kind == replay.Run && (of[function{w.PID, w.TID, w.Name}] || !h.collects && collectedIn(&w, e, of)) {
+		share := 1.0
+		if by := of[function{w.PID, w.TID, w.Name}]; w.Kind == replay.Run && by > 0 && w.Cause != e.Cause {
+			w.Cause, share = e.Cause, by
+		} else if w.Kind == replay.Run && !h.collects && collectedIn(&w, e, of) {
 			w.Cause = e.Cause
 		}
 		remedy(&w, c)
 		if *c == before {
+			continue
+		}
+		switch {
+		case share == 1:
+		case c.Apart == 0:
+			c.Scale = before.Scale + share*(c.Scale-before.Scale)
+		case share < 0.5: // it leaves its thread as a whole or not at all
+			*c = before
 			continue
 		}
 		c.Detach = c.Detach || h.overlaps && g.Whats[i].Asked && c.Scale == 0
@@ -33,13 +44,14 @@ type function struct {
 	name     string
 }
 
-// mostly returns the functions whose computing is of a cause but for strays: page faults and samples of its callees
-// that are named otherwise go with it, up to a share of strays. An unnamed function is none.
-func mostly(g *replay.Graph, id cause.ID, maxMisattributed float64) map[function]bool {
+// mostly returns the functions whose computing is of a cause but for strays, and what share of these is expected to be
+// of it too: page faults and samples of its callees that are named otherwise. That is all up to a share of strays, and
+// where any may be, less and less of them up to mostStrays. An unnamed function is none.
+func mostly(g *replay.Graph, id cause.ID, most float64) map[function]float64 {
 	if id == cause.Count {
 		return nil
 	}
-	mine, all, out := map[function]uint64{}, map[function]uint64{}, map[function]bool{}
+	mine, all, out := map[function]uint64{}, map[function]uint64{}, map[function]float64{}
 	for i := range g.Whats {
 		w := &g.Whats[i]
 		if w.Kind != replay.Run || w.Name == "" || w.Name == unknownFunction {
@@ -52,16 +64,21 @@ func mostly(g *replay.Graph, id cause.ID, maxMisattributed float64) map[function
 		}
 	}
 	for f, ns := range mine {
-		out[f] = float64(ns) >= (1-maxMisattributed)*float64(all[f])
+		switch strays := 1 - float64(ns)/float64(max(1, all[f])); {
+		case strays <= most:
+			out[f] = 1
+		case most > 0 && strays < mostStrays:
+			out[f] = (mostStrays - strays) / (mostStrays - most)
+		}
 	}
 	return out
 }
 
 // collectedIn reports whether a garbage collection ran in one of the functions that an edit is about. Code that makes no
 // objects causes none.
-func collectedIn(w *replay.What, e Edit, of map[function]bool) bool {
+func collectedIn(w *replay.What, e Edit, of map[function]float64) bool {
 	caller, _, _ := strings.Cut(w.Callers, "\n")
-	return w.Cause == cause.GC && hasLess(e.Cause) && of[function{w.PID, w.TID, caller}]
+	return w.Cause == cause.GC && hasLess(e.Cause) && of[function{w.PID, w.TID, caller}] == 1
 }
 
 // remedy changes what is done with a What.
