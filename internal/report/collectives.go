@@ -124,6 +124,7 @@ func addRanks(d *document.Document, s *collectives.Skew) {
 func addHang(d *document.Document, h *collectives.Hang) {
 	t := &document.Table{Columns: []document.Column{
 		document.Right("Process", 0),
+		document.Right("Rank", 1),
 		document.Left("Name", 1),
 		document.Right("Thread", 0),
 		document.Right("Calls behind", 1),
@@ -143,7 +144,11 @@ func addHang(d *document.Document, h *collectives.Hang) {
 		if len(stack) > 0 {
 			where = strings.Join(stack[:min(len(stack), maxHangFrames)], " < ")
 		}
-		t.Row(fmt.Sprint(m.PID), m.Name, fmt.Sprint(m.TID), fmt.Sprint(m.Behind), state, where)
+		rank := format.Nothing
+		if m.Rank >= 0 {
+			rank = fmt.Sprint(m.Rank)
+		}
+		t.Row(fmt.Sprint(m.PID), rank, m.Name, fmt.Sprint(m.TID), fmt.Sprint(m.Behind), state, where)
 	}
 	t.Note = fmt.Sprintf(
 		"%s of %s cannot end: %s waited in it for %s up to the end of the recording, and these have not called it. "+

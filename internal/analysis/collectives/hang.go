@@ -33,7 +33,8 @@ type Hang struct {
 // missing is a rank that has not come.
 type missing struct {
 	PID    uint32 `json:"pid"`
-	TID    uint32 `json:"tid"` // of the thread that made its last call of the communicator
+	Rank   int    `json:"rank"` // in the communicator; -1: not known
+	TID    uint32 `json:"tid"`  // of the thread that made its last call of the communicator
 	Name   string `json:"name"`
 	Ended  bool   `json:"ended"`           // the process has
 	State  string `json:"state,omitempty"` // of the thread at the end: running, or blocked with what it waits for
@@ -272,7 +273,10 @@ func (s *summing) since(of local, ts uint64) since {
 
 // absent reports what a rank that has not come does, and whether it is inside of a call of NCCL that has not returned.
 func (s *summing) absent(x *since, from uint64, list []threads.Thread) (m missing, inside bool) {
-	m = missing{PID: x.of.pid, TID: x.tid}
+	m = missing{PID: x.of.pid, Rank: -1, TID: x.tid}
+	if said := s.said[x.of]; said != nil {
+		m.Rank = said.Rank
+	}
 	for i := range s.t.Processes {
 		if p := &s.t.Processes[i]; p.PID == m.PID {
 			m.Name = format.Clean(p.Comm)

@@ -59,7 +59,7 @@ func TestWhoIsMissing(t *testing.T) {
 		Operation: "AllReduce", Since: since, Waited: calltest.Start + 10*calltest.Second - since,
 		Waiting: []uint32{pidOf(0), pidOf(1)},
 		Missing: []missing{{
-			PID: pidOf(2), TID: pidOf(2), Name: "rank", Behind: 1,
+			PID: pidOf(2), Rank: -1, TID: pidOf(2), Name: "rank", Behind: 1,
 			Stack: []string{"straggle (rank)", "step (train.py:7)"},
 		}},
 	}}
@@ -189,7 +189,8 @@ func TestHangOfAGroup(t *testing.T) {
 			}
 			continue
 		}
-		if len(got) != 1 || len(got[0].Missing) != 1 || got[0].Missing[0].PID != pidOf(1) || len(got[0].Waiting) != 1 {
+		if len(got) != 1 || len(got[0].Missing) != 1 || got[0].Missing[0].PID != pidOf(1) || len(got[0].Waiting) != 1 ||
+			got[0].Missing[0].Rank != 1 {
 			t.Errorf("%+v", got)
 		}
 	}

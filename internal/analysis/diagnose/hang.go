@@ -28,7 +28,8 @@ func (a *analysis) hang(d *Diagnosis, h *collectives.Hang) Finding {
 	}
 	for i := range h.Missing {
 		m := &h.Missing[i]
-		text := fmt.Sprintf("%s has not: it made %s fewer", rankOf(m.Name, m.PID), format.Plural(m.Behind, "call", "calls"))
+		text := fmt.Sprintf("%s has not: it made %s fewer", rankOf(m.Name, m.PID, m.Rank),
+			format.Plural(m.Behind, "call", "calls"))
 		switch {
 		case m.Ended:
 			text += ", and has ended"
@@ -84,7 +85,8 @@ const maxMissing = 3
 func hangTitle(h *collectives.Hang) string {
 	var names []string
 	for i := range h.Missing[:min(len(h.Missing), maxMissing)] {
-		names = append(names, rankOf(h.Missing[i].Name, h.Missing[i].PID))
+		m := &h.Missing[i]
+		names = append(names, rankOf(m.Name, m.PID, m.Rank))
 	}
 	who := strings.Join(names, ", ")
 	if more := len(h.Missing) - len(names); more > 0 {
@@ -104,9 +106,12 @@ func waits(n int) string {
 	return fmt.Sprintf("%d ranks wait", n)
 }
 
-// rankOf returns the name of a rank's process.
-func rankOf(name string, pid uint32) string {
-	return format.Clean(fmt.Sprintf("%s (%d)", orElse(name, "process"), pid))
+// rankOf returns the name of a rank's process, after its number where that is known.
+func rankOf(name string, pid uint32, rank int) string {
+	if rank < 0 {
+		return format.Clean(fmt.Sprintf("%s (%d)", orElse(name, "process"), pid))
+	}
+	return format.Clean(fmt.Sprintf("rank %d (%s, %d)", rank, orElse(name, "process"), pid))
 }
 
 // hungHeadline describes who is missing and for how long.

@@ -42,6 +42,7 @@ func TestHangIsTheVerdict(t *testing.T) {
 			{Rank: 1, PID: 77, Host: "10.0.0.2", Counts: map[string]uint64{"AllReduce": 4}},
 		},
 	}}}
+	b.Meta.Communicators = []recording.Communicator{{PID: recordtest.PID + 1, Address: 0x110, Rank: 1, Ranks: 2}}
 	d := analysis.Run(b.Recording()).Diagnosis
 	if d.Verdict != diagnose.Hung || len(d.Findings) == 0 {
 		t.Fatalf("verdict %s, %d findings", d.Verdict, len(d.Findings))
@@ -56,7 +57,9 @@ func TestHangIsTheVerdict(t *testing.T) {
 	if said := f.Evidence[len(f.Evidence)-1].Text; said != ras {
 		t.Errorf("the evidence ends with %q, want %q", said, ras)
 	}
-	for _, want := range []string{"late (", "has not come to AllReduce", "1 rank waits", "10.0 s", "load (data.py:7)"} {
+	for _, want := range []string{
+		"rank 1 (late, ", "has not come to AllReduce", "1 rank waits", "10.0 s", "load (data.py:7)",
+	} {
 		if !strings.Contains(d.Headline, want) {
 			t.Errorf("the headline lacks %q: %s", want, d.Headline)
 		}
