@@ -389,7 +389,7 @@ func (s *Study) touched(edits []Edit) (ns uint64, guessed float64, doubt map[thr
 		}
 		for i := range p.graph.Whats {
 			w, t := &p.graph.Whats[i], &p.graph.Times[i]
-			hit := plan.Changes[i] != replay.Keep()
+			hit := plan.Changes[i] != replay.Keep() && !s.names.isOurs(w)
 			if hit {
 				ns += t.Own
 				guessed += float64(t.By[replay.Guess])

@@ -62,6 +62,11 @@ func recorders(scheduled []threads.Thread) map[thread]*threads.Thread {
 	return out
 }
 
+// isOurs reports whether a What is the recorder's own, or of a thread of its own.
+func (n *namer) isOurs(w *replay.What) bool {
+	return w.Kind == replay.Run && w.Recorder || n.ours[thread{w.PID, w.TID}] != nil
+}
+
 // Running names a stretch in which a thread ran, from one time to another (ns), in parts that end at to.
 func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, what replay.What, d replay.Doubt)) {
 	recorder := n.ours[thread{pid, tid}] != nil

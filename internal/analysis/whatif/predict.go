@@ -61,7 +61,12 @@ func (s *Study) matches(e Edit) bool {
 	return slices.ContainsFunc(s.parts, func(p part) bool {
 		plan := p.graph.Unchanged()
 		s.apply(e, usual(), p.graph, plan)
-		return slices.ContainsFunc(plan.Changes, func(c replay.Change) bool { return c != replay.Keep() })
+		for i := range plan.Changes {
+			if plan.Changes[i] != replay.Keep() && !s.names.isOurs(&p.graph.Whats[i]) {
+				return true
+			}
+		}
+		return false
 	})
 }
 

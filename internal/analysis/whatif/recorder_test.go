@@ -81,6 +81,28 @@ func TestWithoutRecorder(t *testing.T) {
 	}
 }
 
+// TestSleepsOfTheRecorder: that the agent's thread sleeps is nothing that an edit of the program is about.
+func TestSleepsOfTheRecorder(t *testing.T) {
+	sc := stepwise()
+	for i := range sc.Meta.Threads {
+		if th := &sc.Meta.Threads[i]; th.TID == helper {
+			th.Name = "inferscope"
+		}
+	}
+	for i := range uint64(steps) {
+		sc.Off(recordtest.Off{
+			TID: helper, TS: start + i*period, Dur: 3 * ms, Blocked: 3 * ms, Call: sysSleep, Flags: event.FromIRQ,
+		})
+	}
+	s := sc.study(t)
+	if p := s.Predict(edit(t, Without, "sleep")); !p.Empty() || p.Because != ofNothing {
+		t.Errorf("%+v", p)
+	}
+	if p := s.Predict(edit(t, Without, "sync"), edit(t, Without, "sleep")); len(p.Unmatched) != 1 {
+		t.Errorf("%+v", p)
+	}
+}
+
 // TestOustedByRecorder: a thread computes for 2 ms and loses its CPU to the agent's thread for 2 ms; half of that is
 // recording's. Where it loses it to another process nothing is.
 func TestOustedByRecorder(t *testing.T) {
