@@ -75,5 +75,5 @@ func (fs *procfs) rootOf(pid uint32) string {
 }
 
 func (m mapsLine) base() string {
-	return strings.TrimSuffix(path.Base(unescape(string(m.path))), deletedSuffix)
+	return strings.TrimSuffix(path.Base(unescape(string(m.Name))), deletedSuffix)
 }

@@ -30,11 +30,8 @@ var (
 	errMapsLine    = errors.New("a line that is not a mapping")
 )
 
-// mapsLine is one executable mapping of a file. path is only valid during the call.
-type mapsLine struct {
-	start, end, offset, dev, inode uint64
-	path                           []byte // as printed: newlines escaped, " (deleted)" at the end
-}
+// mapsLine is one executable mapping of a file. It is only valid during the call.
+type mapsLine struct{ procfile.MapsLine }
 
 // scanMaps calls visit with each executable file mapping in the text of
 // /proc/PID/maps. Other lines cost a look at their permissions, no more.
@@ -90,8 +87,7 @@ func scanLines(text []byte, skipping *bool, visit func(mapsLine) error) ([]byte,
 	}
 }
 
-// parseMapsLine reads "START-END rwxp OFFSET MAJOR:MINOR INODE   PATH", of which
-// all but the path is the kernel's own text.
+// parseMapsLine parses a line, if it is of an executable mapping: of others it looks at the permissions alone.
 func parseMapsLine(line []byte) (m mapsLine, interesting bool, err error) {
 	space := bytes.IndexByte(line, ' ')
 	if space < 0 || len(line) < space+5 {
@@ -100,67 +96,11 @@ func parseMapsLine(line []byte) (m mapsLine, interesting bool, err error) {
 	if line[space+3] != 'x' {
 		return m, false, nil
 	}
-	s := hexScanner{rest: line}
-	m.start = s.hex('-')
-	m.end = s.hex(' ')
-	s.skip(5)
-	m.offset = s.hex(' ')
-	m.dev = s.hex(':') << 32
-	m.dev |= s.hex(' ')
-	m.inode = s.decimal()
-	if s.bad {
+	parsed, ok := procfile.ParseMapsLine(line)
+	if !ok {
 		return m, false, errMapsLine
 	}
-	m.path = bytes.TrimLeft(s.rest, " ")
-	return m, m.inode != 0 && len(m.path) > 0 && m.path[0] == '/', nil
-}
-
-// hexScanner takes numbers off the front of a line and remembers whether one was missing.
-type hexScanner struct {
-	rest []byte
-	bad  bool
-}
-
-func (s *hexScanner) hex(end byte) uint64 {
-	var n uint64
-	for i, c := range s.rest {
-		switch {
-		case c >= '0' && c <= '9':
-			n = n<<4 | uint64(c-'0')
-		case c >= 'a' && c <= 'f':
-			n = n<<4 | uint64(c-'a'+10)
-		case c == end && i > 0 && i <= 16:
-			s.rest = s.rest[i+1:]
-			return n
-		default:
-			s.bad = true
-			return 0
-		}
-	}
-	s.bad = true
-	return 0
-}
-
-func (s *hexScanner) decimal() uint64 {
-	var n uint64
-	i := 0
-	for i < len(s.rest) && i < 20 && s.rest[i] >= '0' && s.rest[i] <= '9' {
-		n = n*10 + uint64(s.rest[i]-'0')
-		i++
-	}
-	if i == 0 || (i < len(s.rest) && s.rest[i] != ' ') {
-		s.bad = true
-	}
-	s.rest = s.rest[i:]
-	return n
-}
-
-func (s *hexScanner) skip(n int) {
-	if len(s.rest) < n {
-		s.bad = true
-		return
-	}
-	s.rest = s.rest[n:]
+	return mapsLine{parsed}, parsed.Inode != 0 && len(parsed.Name) > 0 && parsed.Name[0] == '/', nil
 }
 
 // deletedSuffix is what d_path of fs/d_path.c appends for an unlinked file.
@@ -169,13 +109,13 @@ const deletedSuffix = " (deleted)"
 // mapping copies a line out. root is the process's root as we see it: the kernel
 // prints paths from the reader's root, so a chroot of the process stands in front.
 func (m mapsLine) mapping(root string) Mapping {
-	path := unescape(string(m.path))
+	path := unescape(string(m.Name))
 	path, deleted := strings.CutSuffix(path, deletedSuffix)
 	if root != "/" && strings.HasPrefix(path, root+"/") {
 		path = path[len(root):]
 	}
 	return Mapping{
-		Start: m.start, End: m.end, Offset: m.offset, Dev: m.dev, Inode: m.inode,
+		Start: m.Start, End: m.End, Offset: m.Offset, Dev: uint64(m.Major)<<32 | uint64(m.Minor), Inode: m.Inode,
 		Path: path, Deleted: deleted,
 	}
 }

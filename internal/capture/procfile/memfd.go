@@ -141,7 +141,7 @@ func Mapped(pid uint32, name string) []Memfd {
 		if !bytes.HasSuffix(lines.Bytes(), suffix) {
 			continue
 		}
-		if m, ok := parseMapping(lines.Text()); ok {
+		if m, ok := parseMapping(lines.Bytes()); ok {
 			m.Name, m.pid = name, pid
 			found = append(found, m)
 		}
@@ -149,25 +149,15 @@ func Mapped(pid uint32, name string) []Memfd {
 	return found
 }
 
-// parseMapping reads "START-END rw-s OFFSET MAJOR:MINOR INODE NAME". Which file is mapped with which rights the
+// parseMapping reads a line of a mapping that is writable and shared. Which file is mapped with which rights the
 // kernel prints at one moment.
-func parseMapping(line string) (Memfd, bool) {
-	fields := strings.Fields(line)
-	if len(fields) < 6 || len(fields[1]) != 4 || fields[1][1] != 'w' || fields[1][3] != 's' {
+func parseMapping(line []byte) (Memfd, bool) {
+	m, ok := ParseMapsLine(line)
+	if !ok || m.Perms[1] != 'w' || m.Perms[3] != 's' {
 		return Memfd{}, false
 	}
-	from, to, _ := strings.Cut(fields[0], "-")
-	major, minor, _ := strings.Cut(fields[3], ":")
-	var bad error
-	number := func(text string, base int) uint64 {
-		n, err := strconv.ParseUint(text, base, 64)
-		bad = errors.Join(bad, err)
-		return n
-	}
-	m := Memfd{Start: number(from, 16), End: number(to, 16), Inode: number(fields[4], 10), FD: -1}
-	lies := unix.Mkdev(uint32(number(major, 16)), uint32(number(minor, 16)))
 	dev, err := device()
-	return m, bad == nil && err == nil && lies == dev && m.Start < m.End
+	return Memfd{Start: m.Start, End: m.End, Inode: m.Inode, FD: -1}, err == nil && unix.Mkdev(m.Major, m.Minor) == dev
 }
 
 // Open opens the memfd for reading and writing; size is in bytes. It fails with ErrReplaced where another file is

@@ -59,3 +59,24 @@ func TestStatFields(t *testing.T) {
 		}
 	}
 }
+
+func TestParseMapsLine(t *testing.T) {
+	got, ok := ParseMapsLine([]byte("7f00-7fa0 r-xp 00001000 fd:01 42   /lib/a b.so (deleted)"))
+	want := MapsLine{
+		Start: 0x7f00, End: 0x7fa0, Offset: 0x1000, Major: 0xfd, Minor: 1, Inode: 42,
+		Perms: []byte("r-xp"), Name: []byte("/lib/a b.so (deleted)"),
+	}
+	if d := cmp.Diff(want, got); d != "" || !ok {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if m, ok := ParseMapsLine([]byte("7f00-7fa0 rw-s 00000000 00:00 0")); !ok || len(m.Name) > 0 {
+		t.Errorf("of anonymous memory %+v, %v", m, ok)
+	}
+	for _, bad := range []string{
+		"", "7f00", "7fa0-7f00 r-xp 0 0:0 0", "7f00-7fa0 r-xp 0 0:0 ", "7f00-7fa0 rx", "x-7fa0 r-xp 0 0:0 0",
+	} {
+		if m, ok := ParseMapsLine([]byte(bad)); ok {
+			t.Errorf("%q is %+v", bad, m)
+		}
+	}
+}

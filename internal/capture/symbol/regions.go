@@ -2,12 +2,12 @@ package symbol
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"io"
 	"slices"
-	"strconv"
+
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 // Limits on /proc/PID/maps. A PyTorch 2.15 process that ran a few layers on the CPU had
@@ -41,24 +41,11 @@ func readRegions(r io.Reader) ([]region, error) {
 	return out, lines.Err()
 }
 
-// parseRegion reads "7f0000-7f1000 r-xp 00000000 00:00 0   name".
+// parseRegion reads a line of an executable mapping.
 func parseRegion(line []byte) (region, bool) {
-	fields := bytes.SplitN(line, []byte(" "), 6)
-	if len(fields) < 5 || len(fields[1]) < 4 || fields[1][2] != 'x' {
+	m, ok := procfile.ParseMapsLine(line)
+	if !ok || m.Perms[2] != 'x' {
 		return region{}, false
 	}
-	from, to, ok := bytes.Cut(fields[0], []byte("-"))
-	if !ok {
-		return region{}, false
-	}
-	start, err1 := strconv.ParseUint(string(from), 16, 64)
-	end, err2 := strconv.ParseUint(string(to), 16, 64)
-	if err1 != nil || err2 != nil || start >= end {
-		return region{}, false
-	}
-	name := ""
-	if len(fields) == 6 {
-		name = string(bytes.TrimLeft(fields[5], " "))
-	}
-	return region{start, end, regionName(name)}, true
+	return region{m.Start, m.End, regionName(string(m.Name))}, true
 }

@@ -58,35 +58,17 @@ func parseVMAs(text io.Reader, keep func(before, v vma) bool) ([]vma, error) {
 	lines := bufio.NewScanner(text)
 	lines.Buffer(make([]byte, maxMapsLine), maxMapsLine)
 	for lines.Scan() {
-		v, ok := parseVMA(lines.Text())
+		m, ok := procfile.ParseMapsLine(lines.Bytes())
 		if !ok {
 			continue
 		}
+		v := vma{start: m.Start, end: m.End, perms: string(m.Perms), name: string(m.Name)}
 		if keep(before, v) {
 			found = append(found, v)
 		}
 		before = v
 	}
 	return found, lines.Err()
-}
-
-// parseVMA reads "start-end perms offset dev inode   name".
-func parseVMA(line string) (vma, bool) {
-	fields := strings.SplitN(line, " ", 6)
-	if len(fields) < 5 {
-		return vma{}, false
-	}
-	from, to, _ := strings.Cut(fields[0], "-")
-	start, err1 := strconv.ParseUint(from, 16, 64)
-	end, err2 := strconv.ParseUint(to, 16, 64)
-	if err1 != nil || err2 != nil || end <= start {
-		return vma{}, false
-	}
-	v := vma{start: start, end: end, perms: fields[1]}
-	if len(fields) == 6 {
-		v.name = strings.TrimSpace(fields[5])
-	}
-	return v, true
 }
 
 var errNoStack = errors.New("its stack is none that libc made, so where it ends is not known")
