@@ -168,6 +168,15 @@ func (n *Names) Call(op int32) (cause.ID, Confidence) {
 	return n.w.callCause(op)
 }
 
+// InCall returns the stack of a sample that was taken in an outermost op, as index + 1 into Meta.Stacks; 0 for none.
+func (n *Names) InCall(op int32) uint64 {
+	o := &n.w.t.Ops[op]
+	if in := n.w.owners[n.w.t.ThreadOf(op)].sampled(o.Start, o.End()); len(in) > 0 {
+		return uint64(in[len(in)/2].stack)
+	}
+	return 0
+}
+
 // owner returns the thread of an interval that an event tells of.
 func (n *Names) owner(iv *threads.Interval) *thread {
 	if iv.Wait < 0 {

@@ -21,6 +21,14 @@ type place struct {
 	locked   bool   // see replay.What
 }
 
+// all returns all functions of the stack, one a line.
+func all(p place) string {
+	if p.function == unknownFunction || p.callers == "" {
+		return strings.TrimPrefix(p.function, unknownFunction)
+	}
+	return p.function + "\n" + p.callers
+}
+
 // namer gives package replay the names that package gap knows.
 type namer struct {
 	t     *timeline.Timeline
@@ -30,6 +38,8 @@ type namer struct {
 	ours  map[thread]*threads.Thread // the recorder's
 	// theirs is by stack (index + 1) whether it goes through the recorder's code: 0 not looked at yet, 1 no, 2 yes
 	theirs []uint8
+	// by caller the functions of the last stack that shows such a call, one a line
+	calling map[caller]string
 }
 
 func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, in timeline.Span) *namer {
@@ -37,7 +47,7 @@ func newNamer(t *timeline.Timeline, scheduled []threads.Thread, walk *gap.Walk, 
 		t:      t,
 		where:  make([]place, len(t.Rec.Meta.Stacks)+1),
 		theirs: make([]uint8, len(t.Rec.Meta.Stacks)+1),
-		ours:   recorders(scheduled),
+		ours:   recorders(scheduled), calling: map[caller]string{},
 	}
 	if walk != nil {
 		n.names = walk.Names(in)
@@ -86,11 +96,7 @@ func (n *namer) Running(pid, tid uint32, from, to uint64, yield func(to uint64, 
 // Blocked names a wait of a thread.
 func (n *namer) Blocked(iv *threads.Interval) (replay.What, replay.Doubt) {
 	c, _, sure := n.names.Blocked(iv)
-	what := replay.What{Cause: c, Name: n.keys[c]}
-	if at := n.at(n.names.Stack(iv)); at.function != unknownFunction {
-		what.Callers = strings.TrimSuffix(at.function+"\n"+at.callers, "\n")
-	}
-	return what, replay.Doubt(sure)
+	return replay.What{Cause: c, Name: n.keys[c], Callers: all(n.at(n.names.Stack(iv)))}, replay.Doubt(sure)
 }
 
 // Waker returns the thread that ended a wait, if one did.
@@ -134,10 +140,30 @@ func ranUntil(th *threads.Thread, at uint64) uint64 {
 	return 0
 }
 
+// caller is who makes calls of a function of CUDA.
+type caller struct {
+	thread   int32  // index into Timeline.Threads
+	function uint16 // index into Meta.Functions
+}
+
+// callers returns the functions of a stack that shows a call, or else the last call of that function by its thread
+// that a sample shows.
+func (n *namer) callers(op int32) string {
+	k := caller{n.t.ThreadOf(op), n.t.Ops[op].Func}
+	if stack := n.names.InCall(op); stack != 0 {
+		n.calling[k] = all(n.at(stack))
+	}
+	return n.calling[k]
+}
+
 // Call names a call by its function, and says how sure its cause is.
 func (n *namer) Call(op int32) (replay.What, replay.Doubt) {
 	c, sure := n.names.Call(op)
-	return replay.What{Cause: c, Name: n.t.Rec.Meta.Functions[n.t.Ops[op].Func].Base}, replay.Doubt(sure)
+	what := replay.What{Cause: c, Name: n.t.Rec.Meta.Functions[n.t.Ops[op].Func].Base}
+	if c != cause.LaunchOverhead { // see launchingOf
+		what.Callers = n.callers(op)
+	}
+	return what, replay.Doubt(sure)
 }
 
 // at returns what a stack says; nothing for none.

@@ -541,3 +541,21 @@ func TestStepsLongerThanASamplePeriod(t *testing.T) {
 		}
 	}
 }
+
+// TestFunctionsThatCall: a function whose time is in a call of CUDA, 2 of the 4 ms of each step, is found by samples in
+// these calls, every fifth of which has one.
+func TestFunctionsThatCall(t *testing.T) {
+	sc := newScene()
+	stack := sc.Stack(recordtest.Native("cuMemAlloc_v2", "libcuda.so.1"),
+		recordtest.Python("grow_pool", "/app/pool.py", 7))
+	for i := range uint64(steps) {
+		sc.run(event.Kernel, "cuLaunchKernel", 7, i*period, i*period+10*us, i*period+1010*us, 0)
+		sc.wait(i*period+5*us, i*period+1020*us)
+		at := i*period + 1300*us
+		sc.call("cuMemAlloc_v2", at, 2*ms)
+		if i%5 == 0 {
+			sc.Sample(leader, start+at+ms, stack, event.Whole)
+		}
+	}
+	predicts(t, sc.study(t).Predict(edit(t, Without, "grow_pool")), 2)
+}

@@ -47,7 +47,7 @@ type What struct {
 	Cause cause.ID // of threads: as the walk along the critical path names it
 	Name  string   // function with its file, call, kernel, direction of a copy
 	// of Run: the other functions of its stack, one a line: those that called it, the nearest first, and of Python the
-	// native ones; of Wait and External: all functions of the stack that waits
+	// native ones; of Wait, External, Call and Sync: all functions of the stack that waits or calls
 	Callers  string
 	PID, TID uint32 // the thread; 0 of what a GPU does
 	Device   int32  // index into Timeline.Devices of what a GPU does
