@@ -184,20 +184,22 @@ const mostCallers = 64
 // is not the interpreter's or libc's, with its file. The native functions of a Python stack that have names come after
 // its Python functions, so that an edit finds them too.
 func (n *namer) read(stack uint64) place {
-	var python, native []string
+	var python, native, modules []string
 	for i := range threads.Walk(n.t.Rec, stack) {
 		f := &n.t.Rec.Meta.Frames[i]
 		name := f.Name + " (" + path.Base(f.File) + ")"
 		switch {
 		case f.Kind == recording.PythonFrame && !strings.HasPrefix(f.File, "<") && len(python) < mostCallers:
 			python = append(python, name)
+		case f.Kind == recording.NativeFrame && ofModule(f) && len(modules) < mostCallers:
+			modules = append(modules, name)
 		case f.Kind == recording.NativeFrame && f.Name != "" && !ofRuntime(f.File) && len(native) < mostCallers:
 			native = append(native, name)
 		}
 	}
 	names := native
 	if len(python) > 0 {
-		names = append(python, slices.DeleteFunc(native, isUnnamed)...)
+		names = append(python, slices.DeleteFunc(append(native, modules...), isUnnamed)...)
 	}
 	if len(names) == 0 {
 		return place{function: unknownFunction}
@@ -232,6 +234,12 @@ func ofRuntime(file string) bool {
 		}
 	}
 	return false
+}
+
+// ofModule reports whether native code is of a module within CPython's program, as _pickle_dumps, and not of the
+// interpreter or its API, which all of Python runs through.
+func ofModule(f *recording.Frame) bool {
+	return ofPython(f.File) && !strings.HasPrefix(strings.TrimLeft(f.Name, "_"), "Py") && f.Name != "_start"
 }
 
 // ofPython reports whether native code is CPython's: its program's or its library's.

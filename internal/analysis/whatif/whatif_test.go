@@ -438,14 +438,18 @@ func TestNativeFunctionsOfPython(t *testing.T) {
 	sc := stepwise()
 	encode := recordtest.Python("encode", "/app/infer.py", 7)
 	native := sc.Stack(recordtest.Native("bpe_merge", "/app/libtokens.so"),
-		recordtest.Native("ffi_call", "libffi.so.8"), recordtest.Native("PyObject_Call", "python3.12"), encode)
+		recordtest.Native("_pickle_dumps", "python3.12"), recordtest.Native("PyObject_Call", "python3.12"), encode)
 	for i := range uint64(steps) {
 		sc.Samples(leader, start+i*period+1050*us, start+i*period+2500*us, 29, native, event.Whole)
 	}
 	s := sc.study(t)
 	without, faster := s.Predict(edit(t, Without, "bpe_*")), s.Predict(edit(t, Faster, "bpe_merge=1000000"))
 	whole := s.Predict(edit(t, Faster, "encode=1000000"))
-	for _, p := range []Prediction{without, faster} {
+	module, api := s.Predict(edit(t, Without, "_pickle_dumps")), s.Predict(edit(t, Without, "PyObject_Call"))
+	if !api.Empty() {
+		t.Errorf("%+v", api)
+	}
+	for _, p := range []Prediction{without, faster, module} {
 		if p.Speedup < 1.4 || p.Speedup > 1.8 {
 			t.Errorf("%+v", p)
 		}
