@@ -18,6 +18,7 @@ type floor struct {
 	locked bool     // the threads of a Python interpreter take so long, one after the other
 	// the helpers take so long that are started for each piece of work, as many at a time as there are to be
 	started bool
+	helper  bool // a thread that works for others computes for so long
 }
 
 // text says what bounds a prediction, to go after "limited by".
@@ -34,6 +35,9 @@ func (f *floor) text(before uint64) string {
 			"the processes that are started, which take %.0f%% of the time",
 			100*float64(f.ns)/float64(max(before, 1)),
 		)
+	}
+	if f.helper {
+		return "what each worker still computes"
 	}
 	if f.cpus > 0 {
 		if f.free != nil {
@@ -78,6 +82,9 @@ func (s *Study) floor(edits []Edit, h how) floor {
 	if ns := s.startedOnes(edits); ns > best.ns {
 		best = floor{ns: ns, started: true}
 	}
+	if ns := s.busiestHelper(edits, h); ns > best.ns {
+		best = floor{ns: ns, helper: true}
+	}
 	if ns := s.crowd(edits, h); ns > best.ns {
 		best = floor{ns: ns, cpus: s.cpus, free: s.free}
 	}
@@ -100,6 +107,30 @@ func (s *Study) startedOnes(edits []Edit) uint64 {
 		sum += s.startedFor(p.graph)
 	}
 	return uint64(sum / float64(edits[i].Workers))
+}
+
+// busiestHelper is how long the thread computes, ns, that computes most for others under a plan which says how many
+// times as many share its work: it may be asked ahead, by whatever threads lie between, and computes no less.
+func (s *Study) busiestHelper(edits []Edit, h how) uint64 {
+	i := slices.IndexFunc(edits, sharesWork)
+	if i < 0 || edits[i].Workers == 0 {
+		return 0
+	}
+	busy, most := map[thread]float64{}, 0.0
+	for _, p := range s.parts {
+		plan := p.graph.Unchanged()
+		s.change(edits, h, p.graph, plan)
+		for i := range p.graph.Whats {
+			w := &p.graph.Whats[i]
+			th := thread{w.PID, w.TID}
+			if w.Kind != replay.Run || w.Recorder || s.launches[th] || !isAwaited(p.graph, th) {
+				continue
+			}
+			busy[th] += float64(p.graph.Times[i].Own) * plan.Changes[i].Scale
+			most = max(most, busy[th])
+		}
+	}
+	return uint64(most)
 }
 
 // crowd is how long the host's CPUs take for what the threads that launch compute under a plan, and those that they
@@ -185,7 +216,7 @@ func (f *floor) surely() uint64 {
 	if f.started { // with the waits of both for each other, which may go
 		return uint64((1 - modelBeside) * float64(f.ns))
 	}
-	if f.cpus > 0 || f.locked {
+	if f.cpus > 0 || f.locked || f.helper {
 		return uint64((1 - decides) * float64(f.ns))
 	}
 	return f.ns

@@ -74,6 +74,37 @@ func TestHelpersThatAreStarted(t *testing.T) {
 	predicts(t, s.Predict(ofWorkers(0)), 2)
 }
 
+// TestWorkerBehindARelay: results of a pool come by a thread that waits for them. One worker, asked ahead, takes its
+// 4 ms of each step of 6.
+func TestWorkerBehindARelay(t *testing.T) {
+	const each, relay, worker = 6 * ms, helper, helper + 1
+	sc := newScene()
+	sc.Thread(leader, worker, "")
+	for i := range uint64(calltest.Second / each) {
+		at := i * each
+		for _, off := range []struct {
+			tid, by  uint32
+			from, to uint64
+		}{{relay, worker, 0, 3990 * us}, {leader, relay, 0, 4 * ms}, {worker, leader, 4 * ms, 5990 * us}} {
+			sc.Off(recordtest.Off{
+				TID: off.tid, TS: start + at + off.from, Dur: off.to - off.from, Blocked: off.to - off.from,
+				Call: sysFutex, By: [2]uint32{leader, off.by},
+			})
+		}
+		sc.run(event.Kernel, "cuLaunchKernel", 7, at+4*ms+20*us, at+4*ms+30*us, at+5930*us, 0)
+		sc.wait(at+4*ms+30*us, at+5950*us)
+	}
+	s := sc.study(t)
+	one := s.Predict(ofWorkers(1))
+	predicts(t, one, 1.5)
+	if !strings.Contains(one.Limit, "each worker") {
+		t.Errorf("limited by %q", one.Limit)
+	}
+	if two := s.Predict(ofWorkers(2)); two.Speedup < 1.2*one.Speedup {
+		t.Errorf("two workers: %+v", two)
+	}
+}
+
 // TestCollectionsGoWithTheWork: what is collected while JSON is parsed is not collected where none is parsed, unless an
 // edit says itself what becomes of collections.
 func TestCollectionsGoWithTheWork(t *testing.T) {

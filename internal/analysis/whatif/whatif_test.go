@@ -9,6 +9,7 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/analysis/whatif/replay"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/calltest"
 	"github.com/inferscope/inferscope/internal/testkit/recordtest"
 	"github.com/inferscope/inferscope/internal/testkit/timelinetest"
 )
@@ -138,6 +139,13 @@ func TestPollingIsWaiting(t *testing.T) {
 func workers() *scene {
 	sc := stepwise()
 	sc.Samples(helper, start, start+steps*period, 400, sc.Stack(recordtest.Native("load", "server")), event.Whole)
+	idle := func(from, to uint64) {
+		sc.Off(recordtest.Off{
+			TID: helper, TS: start + from, Dur: to - from, Blocked: to - from, Call: sysFutex,
+			By: [2]uint32{leader, leader},
+		})
+	}
+	idle(0, 1500*us)
 	for i := range uint64(steps) {
 		at := start + i*period
 		sc.Off(recordtest.Off{
@@ -148,15 +156,11 @@ func workers() *scene {
 			Call:    sysFutex,
 			By:      [2]uint32{leader, helper},
 		})
-		sc.Off(recordtest.Off{
-			TID:     helper,
-			TS:      at + 3500*us,
-			Dur:     2 * ms,
-			Blocked: 2 * ms,
-			Call:    sysFutex,
-			By:      [2]uint32{leader, leader},
-		})
+		if i+1 < steps {
+			idle(i*period+3500*us, (i+1)*period+1500*us)
+		}
 	}
+	idle(steps*period-500*us, calltest.Second)
 	return sc
 }
 
