@@ -199,7 +199,7 @@ func (n *namer) read(stack uint64) place {
 	}
 	names := native
 	if len(python) > 0 {
-		names = append(python, slices.DeleteFunc(append(native, modules...), isUnnamed)...)
+		names = slices.Concat(python, slices.DeleteFunc(slices.Concat(native, modules), isUnnamed))
 	}
 	if len(names) == 0 {
 		return place{function: unknownFunction}
