@@ -181,7 +181,7 @@ func wideText(f *diagnose.Finding) string {
 	switch {
 	case f.Gain.Because == "" || isOpen(f.Gain): // which says why
 		return ""
-	case f.Gain.High <= worthShowing:
+	case noFaster(f.Gain):
 		return ": " + format.CleanText(f.Gain.Because)
 	}
 	return "; the interval is wide, because " + format.CleanText(f.Gain.Because)

@@ -133,11 +133,14 @@ func openText(p *cause.Gain) string {
 	return format.CleanText(p.Because)
 }
 
+// noFaster reports whether a prediction holds no gain that can be told from none.
+func noFaster(p *cause.Gain) bool { return p.Speedup < worthShowing && p.High < 1+2*(worthShowing-1) }
+
 // speedupText is how much faster: "predicted speed-up 1.80x (1.60x to 2.00x)". Of a vague prediction it is the lower
 // end alone, and nothing where that is no gain.
 func speedupText(p *cause.Gain) string {
 	switch {
-	case p.Speedup < worthShowing && p.High < 1+2*(worthShowing-1):
+	case noFaster(p):
 		return "predicted: no faster"
 	case isOpen(p):
 		return "no prediction: " + openText(p)
@@ -201,7 +204,7 @@ func whatIfFacts(a *whatif.Answer) document.Facts {
 		f.Add("Now", paceText(a.Pace))
 	}
 	switch {
-	case a.After == nil || a.Asked == nil || isOpen(&a.Asked.Gain):
+	case a.After == nil || a.Asked == nil || a.Asked.Empty() || isOpen(&a.Asked.Gain):
 	case a.Asked.Vague():
 		f.Add("Then", "at most "+format.Span(a.After.High)+" each")
 	default:

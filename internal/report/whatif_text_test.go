@@ -95,8 +95,8 @@ func TestNothingIsCalledThat(t *testing.T) {
 	if got := predictionText(&whatif.Prediction{Gain: none, Touched: 5}); got != "without sleep: predicted: no faster" {
 		t.Errorf("%q: it has time, which is not on the path", got)
 	}
-	none.Because = "nothing waits for the time that it changes"
-	want = "without sleep: predicted: no faster: nothing waits for the time that it changes"
+	none.Because = "the change takes nothing off the critical path"
+	want = "without sleep: predicted: no faster: the change takes nothing off the critical path"
 	if got := predictionText(&whatif.Prediction{Gain: none, Touched: 5}); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

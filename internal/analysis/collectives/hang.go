@@ -188,7 +188,9 @@ func (s *summing) hang(from map[local]uint64, list []threads.Thread) *Hang {
 	for of, ts := range from {
 		all = append(all, s.since(of, ts))
 	}
-	slices.SortFunc(all, func(x, y since) int { return cmp.Compare(x.of.pid, y.of.pid) })
+	slices.SortFunc(all, func(x, y since) int {
+		return cmp.Or(cmp.Compare(x.of.pid, y.of.pid), cmp.Compare(x.of.comm, y.of.comm))
+	})
 	least, most := len(all[0].calls), 0
 	for i := range all {
 		least, most = min(least, len(all[i].calls)), max(most, len(all[i].calls))

@@ -105,8 +105,8 @@ func (a *analysis) communication(f *Finding) {
 				a.topology.Links[:i],
 				func(x topology.Link) bool { return x.Kind == l.Kind },
 			) {
-				add("GPUs are connected without NVLink: GPU %d and GPU %d by %s.", a.topology.GPUs[l.A].ID,
-					a.topology.GPUs[l.B].ID, l.Text)
+				add("GPUs are connected without NVLink: GPU %s and GPU %s by %s.", a.topology.GPUs[l.A].Name(),
+					a.topology.GPUs[l.B].Name(), l.Text)
 			}
 		}
 	}

@@ -111,7 +111,7 @@ func rankOf(name string, pid uint32, rank int) string {
 	if rank < 0 {
 		return format.Clean(fmt.Sprintf("%s (%d)", orElse(name, "process"), pid))
 	}
-	return format.Clean(fmt.Sprintf("rank %d (%s, %d)", rank, orElse(name, "process"), pid))
+	return format.Clean(fmt.Sprintf("rank %d of its communicator (%s, %d)", rank, orElse(name, "process"), pid))
 }
 
 // hungHeadline describes who is missing and for how long.

@@ -58,7 +58,7 @@ func TestHangIsTheVerdict(t *testing.T) {
 		t.Errorf("the evidence ends with %q, want %q", said, ras)
 	}
 	for _, want := range []string{
-		"rank 1 (late, ", "has not come to AllReduce", "1 rank waits", "10.0 s", "load (data.py:7)",
+		"rank 1 of its communicator (late, ", "has not come to AllReduce", "1 rank waits", "10.0 s", "load (data.py:7)",
 	} {
 		if !strings.Contains(d.Headline, want) {
 			t.Errorf("the headline lacks %q: %s", want, d.Headline)

@@ -18,7 +18,7 @@ const (
 	ofLink      = "no pinned copies were recorded that would show how fast this link carries them"
 	ofMerge     = "what one copy or kernel takes in place of many is known from a range alone"
 	ofNothing   = "nothing that takes time in this recording is called that"
-	ofUnawaited = "nothing waits for the time that it changes"
+	ofUnawaited = "the change takes nothing off the critical path"
 	ofWaits     = "the function also waits, and whether it waits for less where it is faster is not known"
 	ofWakers    = "some waits may be for what it changes: who ended them was not recorded"
 	ofModel     = "what takes the place of this time cannot be seen before the change is made"

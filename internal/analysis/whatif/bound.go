@@ -110,24 +110,38 @@ func (s *Study) startedOnes(edits []Edit) uint64 {
 }
 
 // busiestHelper is how long the thread computes, ns, that computes most for others under a plan which says how many
-// times as many share its work: it may be asked ahead, by whatever threads lie between, and computes no less.
+// times as many share its work: it may be asked ahead, by whatever threads lie between, and computes no less. Where
+// others wait for less than half of what a thread computes, much of that may be for nobody.
 func (s *Study) busiestHelper(edits []Edit, h how) uint64 {
 	i := slices.IndexFunc(edits, sharesWork)
 	if i < 0 || edits[i].Workers == 0 {
 		return 0
 	}
-	busy, most := map[thread]float64{}, 0.0
+	type sums struct{ ran, left, awaited float64 }
+	by := map[thread]*sums{}
 	for _, p := range s.parts {
 		plan := p.graph.Unchanged()
 		s.change(edits, h, p.graph, plan)
 		for i := range p.graph.Whats {
 			w := &p.graph.Whats[i]
 			th := thread{w.PID, w.TID}
-			if w.Kind != replay.Run || w.Recorder || s.launches[th] || !isAwaited(p.graph, th) {
+			if w.Kind != replay.Run || w.Recorder || s.launches[th] {
 				continue
 			}
-			busy[th] += float64(p.graph.Times[i].Own) * plan.Changes[i].Scale
-			most = max(most, busy[th])
+			if by[th] == nil {
+				by[th] = &sums{}
+			}
+			own := float64(p.graph.Times[i].Own)
+			by[th].ran, by[th].left = by[th].ran+own, by[th].left+own*plan.Changes[i].Scale
+		}
+		for th := range by {
+			by[th].awaited += float64(p.graph.Awaited(th.pid, th.tid))
+		}
+	}
+	most := 0.0
+	for _, b := range by {
+		if b.awaited >= b.ran/2 {
+			most = max(most, b.left)
 		}
 	}
 	return uint64(most)

@@ -43,9 +43,7 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 		p.Low, p.High = s.speedup(uint64(float64(p.After)+half)), s.speedup(uint64(max(0, float64(p.After)-half)))
 		if touched == 0 {
 			p.Because = ofNothing
-			if slices.ContainsFunc(edits, func(e Edit) bool { return e.Cause == cause.Count }) {
-				p.High = MaxSpeedup // what has that name may be what no sample shows
-			}
+			p.High = max(p.High, unsampled(edits))
 		}
 		return
 	}
@@ -99,6 +97,21 @@ func (s *Study) interval(p *Prediction, edits []Edit, h how) {
 	p.Low = s.speedup(uint64((after + math.Hypot(half, slower)) / (1 - unseen))) // it is no matter of chance
 	p.High = s.speedup(uint64(max(0, after-math.Hypot(half, faster))))
 	p.Because = because(p, terms)
+}
+
+// unsampled is what edits of functions bring at most that no sample shows.
+func unsampled(edits []Edit) float64 {
+	most := 1.0
+	for _, e := range edits {
+		switch {
+		case e.Cause != cause.Count || e.Verb == Kernels || e.Verb == Merge: // kernels need no samples
+		case e.Verb == Faster:
+			most *= max(1, e.Factor)
+		default:
+			return MaxSpeedup
+		}
+	}
+	return min(most, MaxSpeedup)
 }
 
 // scatter is half of the interval of a prediction that comes from chance, relative to it: blocks of the recording, each
@@ -377,6 +390,12 @@ func warmed(g *replay.Graph, plan *replay.Plan, each float64) {
 	}
 }
 
+// changed reports whether edits change the time of a What, or name it: what others do beside already stays as it is.
+func (s *Study) changed(w *replay.What, c *replay.Change, edits []Edit) bool {
+	named := func(e Edit) bool { return e.Cause == cause.Count && e.about(w) }
+	return (*c != replay.Keep() || slices.ContainsFunc(edits, named)) && !s.names.isOurs(w)
+}
+
 // touched returns how much time edits change, how much of it is guessed, and by thread what share of the computing
 // that they change may not be what it is called.
 func (s *Study) touched(edits []Edit) (ns uint64, guessed float64, doubt map[thread]float64) {
@@ -389,7 +408,7 @@ func (s *Study) touched(edits []Edit) (ns uint64, guessed float64, doubt map[thr
 		}
 		for i := range p.graph.Whats {
 			w, t := &p.graph.Whats[i], &p.graph.Times[i]
-			hit := plan.Changes[i] != replay.Keep() && !s.names.isOurs(w)
+			hit := s.changed(w, &plan.Changes[i], edits)
 			if hit {
 				ns += t.Own
 				guessed += float64(t.By[replay.Guess])

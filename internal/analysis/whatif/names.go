@@ -146,12 +146,17 @@ type caller struct {
 	function uint16 // index into Meta.Functions
 }
 
-// callers returns the functions of a stack that shows a call, or else the last call of that function by its thread
-// that a sample shows.
-func (n *namer) callers(op int32) string {
+// callers returns the functions of a stack that shows a call. Of a call that takes its time by itself it may be the
+// last one of that function by its thread that a sample shows; who makes a call that waits for a GPU, and long enough
+// to be sampled, says nothing of others.
+func (n *namer) callers(op int32, c cause.ID) string {
 	k := caller{n.t.ThreadOf(op), n.t.Ops[op].Func}
 	if stack := n.names.InCall(op); stack != 0 {
 		n.calling[k] = all(n.at(stack))
+		return n.calling[k]
+	}
+	if c != cause.Allocation && c != cause.Compilation {
+		return ""
 	}
 	return n.calling[k]
 }
@@ -161,7 +166,7 @@ func (n *namer) Call(op int32) (replay.What, replay.Doubt) {
 	c, sure := n.names.Call(op)
 	what := replay.What{Cause: c, Name: n.t.Rec.Meta.Functions[n.t.Ops[op].Func].Base}
 	if c != cause.LaunchOverhead { // see launchingOf
-		what.Callers = n.callers(op)
+		what.Callers = n.callers(op, c)
 	}
 	return what, replay.Doubt(sure)
 }

@@ -56,13 +56,13 @@ func (s *Study) Predict(edits ...Edit) Prediction {
 	return p
 }
 
-// matches reports whether an edit changes anything by itself.
+// matches reports whether an edit changes anything by itself, or names anything.
 func (s *Study) matches(e Edit) bool {
 	return slices.ContainsFunc(s.parts, func(p part) bool {
 		plan := p.graph.Unchanged()
 		s.apply(e, usual(), p.graph, plan)
 		for i := range plan.Changes {
-			if plan.Changes[i] != replay.Keep() && !s.names.isOurs(&p.graph.Whats[i]) {
+			if s.changed(&p.graph.Whats[i], &plan.Changes[i], []Edit{e}) {
 				return true
 			}
 		}

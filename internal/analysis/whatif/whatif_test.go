@@ -567,3 +567,39 @@ func TestFunctionsThatCall(t *testing.T) {
 	}
 	predicts(t, sc.study(t).Predict(edit(t, Without, "grow_pool")), 2)
 }
+
+// TestWhoWaitsInACall: log_loss waits for the GPU in each step, and is sampled at it. save synchronizes after it and
+// returns at once: without log_loss it waits.
+func TestWhoWaitsInACall(t *testing.T) {
+	sc := newScene()
+	stack := sc.Stack(recordtest.Native("cuStreamSynchronize", "libcuda.so.1"),
+		recordtest.Python("log_loss", "/app/train.py", 7))
+	for i := range uint64(steps) {
+		at := i * period
+		sc.run(event.Kernel, "cuLaunchKernel", 7, at, at+10*us, at+3010*us, 0)
+		sc.wait(at+20*us, at+3020*us)
+		sc.Sample(leader, start+at+1500*us, stack, event.Whole)
+		sc.wait(at+3030*us, at+3040*us)
+	}
+	if p := sc.study(t).Predict(edit(t, Without, "log_loss")); p.Speedup > 1.02 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestNamesThatNothingHas: a function that no sample shows brings no more than the edit says, and a kernel that does
+// not run brings nothing.
+func TestNamesThatNothingHas(t *testing.T) {
+	s := stepwise().study(t)
+	if p := s.Predict(edit(t, Faster, "typo=1.1")); !p.Empty() || p.High > 1.101 {
+		t.Errorf("%+v", p)
+	}
+	if p := s.Predict(edit(t, Without, "typo")); !p.Empty() || p.High < 1.2 {
+		t.Errorf("%+v", p)
+	}
+	if p := s.Predict(edit(t, Kernels, "typo=2")); !p.Empty() || p.High > 1.01 {
+		t.Errorf("%+v", p)
+	}
+	if p := workers().study(t).Predict(edit(t, Overlap, "load")); p.Empty() || p.Speedup > 1.01 {
+		t.Errorf("beside already: %+v", p)
+	}
+}
