@@ -1,13 +1,13 @@
 """Programs that hardly get a CPU, attached to again and again: none may be harmed.
 
-Usage: starved.py --bin BIN_DIR [--workloads-dir build/gpu-workloads | --simulated build] [--programs 12]
-[--together 1] [--only NAME,...] [--limit 300] [--attachments N] [--seed N] [--out DIR] Root. Each program is pinned to
-one CPU, with two others on it that want all of it. Daemons come one after the other, each for one program or for
+Usage: starved.py --bin BIN_DIR [--workloads-dir build/gpu-workloads | --simulated build] [--programs 12] [--together 1]
+[--only NAME,...] [--limit 300] [--attachments N] [--stay SECONDS] [--seed N] [--out DIR] Root. Each program is pinned
+to one CPU, with two others on it that want all of it. Daemons come one after the other, each for one program or for
 several of --together: windows, windows and continuous recordings in turns, ended by SIGTERM or SIGKILL, after a random
-time; one in four takes CPU samples, switches, requests and allocations, too. Ends with 1 at the first death, and prints
-its fault address, module and code; else at the limit, or after --attachments; one in which no window was opened has
-shown nothing, and fails. Prints the seed, how far it is, and one table of how the attachments ended. gpu_check.py
---stage starved runs it on a GPU, scripts/test-starved.sh on the simulated one.
+time of up to 2 s, or after --stay seconds; one in four takes CPU samples, switches, requests and allocations, too. Ends
+with 1 at the first death, and prints its fault address, module and code; else at the limit, or after --attachments; one
+in which no window was opened has shown nothing, and fails. Prints the seed, how far it is, and one table of how the
+attachments ended. gpu_check.py --stage starved runs it on a GPU, scripts/test-starved.sh on the simulated one.
 """
 
 import argparse
@@ -168,6 +168,7 @@ class Group:
         kind = rng.choice(["windows", "windows", "continuous", "turns"])
         how = rng.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGKILL])
         lasts = rng.uniform(0.2, rng.choice([0.4, 0.8, 2.0]))
+        lasts = min(self.check.stay, max(0, self.check.left() - 10)) if self.check.stay else lasts
         flags = [
             "--gpu", "continuous" if kind == "continuous" else "windows", "--gpu-window", "50ms", "--gpu-period",
             "120ms", "--overhead-budget", "0", "--trace-size-mb", "20", "--socket", self.socket,
@@ -272,6 +273,7 @@ class Group:
 class Campaign:
     def __init__(self, args):
         self.bin, self.out, self.wanted = os.path.abspath(args.bin), args.out, args.attachments
+        self.stay = args.stay
         self.began, self.stopped, self.longest = time.monotonic(), False, 0.0
         self.deadline = self.began + args.limit
         os.makedirs(self.out, exist_ok=True)
@@ -395,6 +397,7 @@ def main():
     p.add_argument("--limit", type=float, default=300, help="seconds")
     p.add_argument("--seed", type=int, default=int(time.time()))
     p.add_argument("--attachments", type=int, default=0, help="end after so many; fewer within the limit fail")
+    p.add_argument("--stay", type=float, default=0, help="seconds that each daemon stays")
     p.add_argument("--out", default="build/starved")
     args = p.parse_args()
     print(f"seed {args.seed}", flush=True)
