@@ -164,7 +164,8 @@ func (v *agentView) waited(now uint64) time.Duration {
 func (v *agentView) outside(now uint64) bool { return v.waited(now) > long }
 
 // starving says why CUPTI was not removed.
-const starving = "the thread that would remove it waits for CPUs so often that others would be held for more than "
+const starving = "the thread that would remove it waits for CPUs so often that others would be held for over 10 ms " +
+	"(40 ms with CUDA graphs)"
 
 // hindrance says what keeps an agent that runs from recording, or others from what it holds;
 // "" where nothing does. The caller holds the lock.
@@ -195,11 +196,11 @@ func (q *session) hindrance(now uint64) string {
 			since(now, q.insideFrom)/time.Second,
 		)
 	case q.facts.starves() && q.facts.stays():
-		return "stays subscribed to CUPTI after the last window: " + starving + "10 ms; other profilers in this " +
-			"process are refused (CUPTI error 39), and records of that window may be missing, until a later window " +
-			"gets CPU time, or the daemon stops; give the process more CPU time"
+		return "stays subscribed to CUPTI after the last window: " + starving + "; other profilers in this process " +
+			"are refused (CUPTI error 39), and records of that window may be missing, until a later window gets CPU " +
+			"time, or the daemon stops; give the process more CPU time"
 	case q.facts.starves():
-		return "the last window ended without cuptiFinalize: " + starving + "40 ms; CUDA graphs that ran in it stay " +
+		return "the last window ended without cuptiFinalize: " + starving + "; CUDA graphs that ran in it stay " +
 			"slower until a later window gets CPU time, or the daemon stops; give the process more CPU time"
 	case q.facts.stays():
 		return "stays subscribed to CUPTI between windows, because it took too long to get in or out to do it for " +
