@@ -2,6 +2,10 @@ package cudaapi
 
 import (
 	"os"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
@@ -31,8 +35,11 @@ func (s *Source) LaunchProbes(p proc.ID) (on, off func(), functions int) {
 }
 
 // ProbeAgain probes the first library of p a second time, with these sites in place of those of its launches or, where
-// plain, of its other calls. It returns how many probes are on after the level was set anew.
-func (s *Source) ProbeAgain(p *proc.Process, file *os.File, sites []uprobe.Site, plain bool) (on int, err error) {
+// plain, of its other calls. It returns whether a change of the level that waits meanwhile finds the file open, and how
+// many probes are on after one.
+func (s *Source) ProbeAgain(p *proc.Process, file *os.File, sites []uprobe.Site, plain bool) (
+	open bool, on int, err error,
+) {
 	s.mu.Lock()
 	first := s.procs[p.ID()].libraries[0]
 	l := &library{contents: first.contents, id: fileID{inode: 1}, row: first.row, file: file}
@@ -43,7 +50,23 @@ func (s *Source) ProbeAgain(p *proc.Process, file *os.File, sites []uprobe.Site,
 		made.launching, made.sites.plain = nil, sites
 	}
 	l.plans = map[cuda.Options]*plan{options: &made}
+	var attached atomic.Bool
+	var changes errgroup.Group
+	for range 4 { // of which some wait when the attach ends
+		changes.Go(func() error {
+			for !attached.Load() {
+				s.changing.Lock()
+				s.mu.Lock()
+				open = open || l.file != nil && slices.Contains(s.procs[p.ID()].libraries, l)
+				s.mu.Unlock()
+				s.changing.Unlock()
+			}
+			return nil
+		})
+	}
 	err = s.attach(p, l)
+	attached.Store(true)
+	_ = changes.Wait()
 	if e := s.SetLevel(s.Level()); e != nil {
 		err = e
 	}
@@ -52,5 +75,5 @@ func (s *Source) ProbeAgain(p *proc.Process, file *os.File, sites []uprobe.Site,
 			on += len(at.LinkIDs())
 		}
 	}
-	return on, err
+	return open, on, err
 }

@@ -155,13 +155,13 @@ func (s *Source) open(p *proc.Process, mappings []proc.Mapping, noticed uint64) 
 // attach probes one library, and notes it whether that worked or not: a library
 // that was refused is not tried again at every change.
 func (s *Source) attach(p *proc.Process, l *library) error {
-	defer func() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	defer func() { // before a change of the level that waits sees it
 		if !l.kept {
 			l.close()
 		}
 	}()
-	s.changing.Lock()
-	defer s.changing.Unlock()
 	err := l.err
 	if err == nil {
 		err = s.room(p, l)
