@@ -1,6 +1,9 @@
 package request
 
 import (
+	"encoding/binary"
+	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"unsafe"
@@ -72,6 +75,37 @@ func TestTokensOfTheEngine(t *testing.T) {
 	taps.ended = []recording.EngineRequest{whole("", 7), whole("-0", 7)}
 	if taps.complete(&r); r.TokenSource != "" {
 		t.Errorf("a request without an id has %+v", r)
+	}
+}
+
+// TestLostPieces: a step of whose message the last pieces are lost is counted, and the next one is read.
+func TestLostPieces(t *testing.T) {
+	const outputs, piece = 1000, 4096
+	body := []byte{0x98, 0, 0xdc, outputs >> 8, outputs & 0xff}
+	for i := range outputs { // one token each
+		body = fmt.Appendf(body, "\x97\xa4%04d\x91\x05\xc0\xc0\xc0\xc0\xc0", i)
+	}
+	body = append(body, "\xc0\xc0\xc0\xc0\xc0\xc0"...)
+	message := append(binary.BigEndian.AppendUint64([]byte{2}, uint64(len(body))), body...)
+	for pieces := 1; pieces*piece < len(message); pieces++ {
+		taps := newTapping()
+		send := func(ts uint64, pieces int) {
+			for left := message; len(left) > 0 && pieces > 0; pieces-- {
+				n := min(len(left), piece)
+				r := bpf.RequestRequestRecord{Ts: ts, Socket: 1, Pid: 7, Head: uint16(n), Bytes: uint32(n)}
+				if n < len(left) {
+					r.Flags = flagMore
+				}
+				taps.record(&r, left[:n])
+				left = left[n:]
+			}
+		}
+		send(1, pieces)
+		send(2, math.MaxInt)
+		send(3, math.MaxInt)
+		if len(taps.steps) != 2 || taps.steps[0].TS != 2 || taps.steps[0].Tokens != outputs || taps.tooLong() != 1 {
+			t.Errorf("after %d pieces: %d messages lost, steps %+v", pieces, taps.tooLong(), taps.steps)
+		}
 	}
 }
 

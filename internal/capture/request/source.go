@@ -164,7 +164,10 @@ func (s *Source) Losses() []loss.Loss {
 			Detail: fmt.Sprintf("prompts and answers of requests, because no more than %d MiB of them are kept", maxText>>20),
 		},
 		{Reason: loss.RequestsLost, Count: dropped, Where: "connections", Detail: fmt.Sprintf("connections, because no more than %d are followed", maxConns)},
-		{Reason: loss.RequestsLost, Count: cut, Where: "engine messages", Detail: "messages of an engine's steps, which are too long to be read"},
+		{
+			Reason: loss.RequestsLost, Count: cut, Where: "engine messages",
+			Detail: "messages of an engine's steps, which are too long to be read or lost their ends",
+		},
 		{Reason: loss.RequestsLost, Count: unkept, Where: "engine", Detail: "steps or requests of engines, because there were too many"},
 		{Reason: loss.RequestsUnseen, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_UNSEEN), Detail: "transfers by other system calls than read, write, send and recv"},
 	} {

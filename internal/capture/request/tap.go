@@ -41,8 +41,9 @@ func newTapping() tapping {
 // tap is one direction of a connection between an API server and an engine.
 type tap struct {
 	*engine.Conn
-	all *tapping
-	pid uint32
+	all    *tapping
+	pid    uint32
+	goesOn uint64 // ns, of the transfer of which another record is to come; 0: of none
 }
 
 // record takes what was sent to an engine, or by one.
@@ -58,6 +59,12 @@ func (t *tapping) record(r *bpf.RequestRequestRecord, data []byte) {
 		c = &tap{all: t, pid: r.Pid}
 		c.Conn = engine.New(c)
 		t.conns[r.Socket] = c
+	}
+	if c.goesOn != 0 && c.goesOn != r.Ts {
+		c.Lost()
+	}
+	if c.goesOn = 0; r.Flags&flagMore != 0 {
+		c.goesOn = r.Ts
 	}
 	c.Sent(r.Ts, data[:min(int(r.Head), len(data))], int(r.Bytes))
 	t.shape = t.shape || c.Misshapen()

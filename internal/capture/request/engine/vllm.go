@@ -95,11 +95,18 @@ func (c *Conn) Strange() bool { return c.known == 0 && c.strange >= maxStrange }
 // Misshapen reports whether messages were seen whose kind is known and whose shape is not.
 func (c *Conn) Misshapen() bool { return c.shape > 0 }
 
-// Known returns how many messages were understood, Cut how many of them were too long to be read to their ends.
+// Known returns how many messages were understood.
 func (c *Conn) Known() uint64 { return c.known }
 
-// Cut returns how many messages of steps were too long to be read.
+// Cut returns how many messages of steps were too long to be read, or lost their ends.
 func (c *Conn) Cut() uint64 { return c.cut }
+
+// Lost leaves out the message of which the rest was lost: the next transfer begins another one.
+func (c *Conn) Lost() {
+	c.cut++
+	c.frames.lost = true
+	c.asked, c.abort, c.more = false, false, false
+}
 
 // Sent takes the first bytes of a transfer of so many.
 func (c *Conn) Sent(ts uint64, head []byte, bytes int) {
