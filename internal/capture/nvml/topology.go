@@ -91,6 +91,9 @@ func parseTopology(names, matrix string) ([]recording.GPULink, error) {
 			out = append(out, recording.GPULink{A: uuids[a], B: uuids[b], Kind: cells[i]})
 		}
 	}
+	if n := len(uuids); len(out) < n*(n-1)/2 {
+		return nil, fmt.Errorf("nvidia-smi topo says of %d pairs of %d GPUs how they are connected", len(out), n)
+	}
 	return out, nil
 }
 

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,7 +36,10 @@ func TestParseTopology(t *testing.T) {
 	if diff := cmp.Diff(wantLinks(), got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	for _, bad := range []string{"\tGPU0\tGPU1\nGPU0\t X \tfast\n", "\tGPU0\tGPU9\nGPU0\t X \tSYS\n"} {
+	for _, bad := range []string{
+		"\tGPU0\tGPU1\nGPU0\t X \tfast\n", "\tGPU0\tGPU9\nGPU0\t X \tSYS\n", "", strings.ReplaceAll(matrix, "\t", " "),
+		"\tGPU0\tGPU1\nGPU0\t X \tSYS\nGPU1\tSYS\t X \n",
+	} {
 		if got, err := parseTopology(threeGPUs, bad); err == nil {
 			t.Errorf("%q is taken: %v", bad, got)
 		}
