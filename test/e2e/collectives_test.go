@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -188,18 +190,20 @@ func TestRanksAttachedLate(t *testing.T) {
 	needs.Root(t, "it loads BPF programs and attaches probes")
 	const ranks = 3
 	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
+	meet := filepath.Join(t.TempDir(), "meet")
 	v := cudasim.Start(t, cudasim.Options{
 		Program: []string{program, "all", fmt.Sprint(ranks), "1000000", "0", "0", "cpu"},
-		Env: []string{
-			"CUDASIM_DEVICES=" + fmt.Sprint(ranks), "CUDASIM_NCCL_MEET=" + filepath.Join(t.TempDir(), "meet"),
-		},
+		Env:     []string{"CUDASIM_DEVICES=" + fmt.Sprint(ranks), "CUDASIM_NCCL_MEET=" + meet},
 	})
 	v.Go()
 	want := map[uint32][3]int{} // rank, ranks and GPU by process
 	for r := range ranks {
 		want[uint32(atoi(t, strings.Fields(v.WaitLine("rank"))[1]))] = [3]int{r, ranks, r}
 	}
-	sleep(1000)
+	waitFor(t, "a second operation, which waits for the first one of all ranks", func() bool {
+		b, err := os.ReadFile(meet)
+		return err == nil && len(b) >= 8 && binary.NativeEndian.Uint64(b) >= 2 // operations of rank 0
+	})
 	d := startDaemon(t, v.PID, "--gpu", "off", "--overhead-budget", "0")
 	got := map[uint32][3]int{}
 	waitFor(t, "calls of all ranks", func() bool {

@@ -2,8 +2,8 @@
 and msgpack in the positional layout of vLLM 0.24 (vllm/v1/engine/__init__.py). The standard library alone.
 
 Usage: server.py REQUESTS TOKENS STEP_MS [strange|SLOTS]
-The engine has two slots, or so many; what does not fit waits. With two, every other prompt is long.
-Up to 256 begin in a step. It prints its own pid, then waits for a line on its standard input.
+The engine has two slots, and every other prompt is long; or so many, and begins when so many requests wait. What does
+not fit waits. Up to 256 begin in a step. It prints its own pid, then waits for a line on its standard input.
 """
 
 import os
@@ -67,7 +67,7 @@ def output(name, tokens, finish, events, stats):
     return [name, tokens, None, None, None, finish, None, events, None, None, stats, None, 0]
 
 
-def engine(s, requests, tokens, gap, slots, strange):
+def engine(s, requests, tokens, gap, slots, begin, strange):
     waiting, running, done = [], [], 0
     lock = threading.Condition()
 
@@ -88,6 +88,9 @@ def engine(s, requests, tokens, gap, slots, strange):
                 lock.notify()
 
     threading.Thread(target=read, daemon=True).start()
+    with lock:
+        while len(waiting) < begin:
+            lock.wait()
     while done < requests:
         outputs = []
         with lock:
@@ -127,11 +130,11 @@ def engine(s, requests, tokens, gap, slots, strange):
 def main():
     requests, tokens, gap = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1e3
     way = sys.argv[4] if len(sys.argv) > 4 else ""
-    slots = int(way) if way.isdigit() else 2
+    slots, begin = (int(way), int(way)) if way.isdigit() else (2, 1)
     api, core = socket.socketpair()
     print(os.getpid(), flush=True)
     sys.stdin.readline()
-    t = threading.Thread(target=engine, args=(core, requests, tokens, gap, slots, way == "strange"))
+    t = threading.Thread(target=engine, args=(core, requests, tokens, gap, slots, begin, way == "strange"))
     t.start()
     threading.Thread(target=lambda: [None for _ in iter(lambda: api.recv(65536), b"")], daemon=True).start()
     for i in range(requests):

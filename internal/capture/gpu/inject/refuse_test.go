@@ -275,7 +275,6 @@ func childOf(t *testing.T, pid int) int {
 	return int(number(string(text[:max(0, len(text)-1)])))
 }
 
-// A process that ends, or becomes another program, while an image is injected.
 // meanwhileStep returns how far apart the moments are that are tried of an injection, in ms.
 func meanwhileStep() int {
 	if testing.Short() {
@@ -284,6 +283,7 @@ func meanwhileStep() int {
 	return 6
 }
 
+// A process that ends, or becomes another program, while an image is injected.
 func TestEndsMeanwhile(t *testing.T) {
 	in := newInjector(t)
 	im := testImage(t)
