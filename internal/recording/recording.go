@@ -49,7 +49,7 @@ type Meta struct {
 	Driver         *Driver         `json:"driver,omitempty"`          // nil: the driver says nothing beside the sensors
 	GPU            *GPU            `json:"gpu,omitempty"`             // nil: no agent was asked for
 	Overhead       *Overhead       `json:"overhead,omitempty"`        // nil: nothing governs what watching costs
-	Communicators  []Communicator  `json:"communicators,omitempty"`   // of NCCL, ordered by PID, then Address
+	Communicators  []Communicator  `json:"communicators,omitempty"`   // of NCCL
 	RAS            *RAS            `json:"ras,omitempty"`             // nil: NCCL's RAS did not answer, or was not asked
 	Requests       []Request       `json:"requests,omitempty"`        // that overlap the window, ordered by Received
 	Steps          []Step          `json:"steps,omitempty"`           // of inference engines, ordered by TS

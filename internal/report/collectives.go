@@ -59,7 +59,7 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 		"recorded; a kernel runs until the slowest rank has taken part, so its time includes waiting. " +
 		"Algorithm and protocol are what NCCL chose for the calls whose launches were recorded. " +
 		"Bus bandwidth needs the number of ranks, which communicators of NCCL 2.21 and newer say; else " +
-		" it is known of those that were made in the time recorded, and where NCCL's RAS answers."
+		"it is known of those that were made in the time recorded, and where NCCL's RAS answers."
 	if more := rows - maxOperations; more > 0 {
 		t.Note += fmt.Sprintf(" %d more are in the JSON report.", more)
 	}

@@ -95,7 +95,7 @@ type summing struct {
 	ranks map[key]uint64 // by process and communicator
 	made  map[local]int  // how often the making of a communicator was recorded
 	sizes map[local]int  // of communicators, as NCCL's RAS says
-	said  map[local]*recording.Communicator
+	known map[local]*recording.Communicator
 	ops   map[key]*Operation
 	calls map[thread][]call // in the order of time
 	out   Summary
@@ -122,11 +122,11 @@ func Summarize(t *timeline.Timeline, list []threads.Thread) *Summary {
 func sum(t *timeline.Timeline) *summing {
 	s := &summing{
 		t: t, ranks: map[key]uint64{}, made: map[local]int{}, sizes: map[local]int{},
-		said: map[local]*recording.Communicator{}, ops: map[key]*Operation{}, calls: map[thread][]call{},
+		known: map[local]*recording.Communicator{}, ops: map[key]*Operation{}, calls: map[thread][]call{},
 	}
 	for i := range t.Rec.Meta.Communicators {
 		c := &t.Rec.Meta.Communicators[i]
-		s.said[local{c.PID, c.Address}] = c
+		s.known[local{c.PID, c.Address}] = c
 	}
 	s.out.Communicators = []Communicator{}
 	events := slices.Clone(t.Collectives)
@@ -271,7 +271,7 @@ func (s *summing) finish() {
 		c := by[at]
 		if c == nil {
 			c = &Communicator{PID: k.pid, Address: k.comm, Rank: -1, Ranks: cmp.Or(s.ranks[at], sizes[k.pid])}
-			if x, known := s.said[local{k.pid, k.comm}]; known {
+			if x, known := s.known[local{k.pid, k.comm}]; known {
 				c.Rank, c.Hash, c.Ranks = x.Rank, x.Hash, cmp.Or(s.ranks[at], uint64(x.Ranks))
 			}
 			by[at] = c

@@ -134,7 +134,7 @@ func (s *summing) starts() []map[local]uint64 {
 	if out = s.byRAS(); len(out) > 0 {
 		return out
 	}
-	if out = s.bySaying(); len(out) > 0 {
+	if out = s.byHash(); len(out) > 0 {
 		return out
 	}
 	// Each process has made one communicator of as many ranks as there are processes: it is the same one.
@@ -154,10 +154,10 @@ func (s *summing) starts() []map[local]uint64 {
 	return []map[local]uint64{from}
 }
 
-// bySaying returns the communicators of which all ranks were made in the time recorded, as they said themselves.
-func (s *summing) bySaying() []map[local]uint64 {
+// byHash returns the communicators of which all ranks were made in the time recorded, as they said themselves.
+func (s *summing) byHash() []map[local]uint64 {
 	groups, ranks, sizes := map[string]map[local]uint64{}, map[string]map[int]bool{}, map[string]int{}
-	for of, x := range s.said {
+	for of, x := range s.known {
 		if x.Hash == "" || s.made[of] != 1 {
 			continue
 		}
@@ -228,7 +228,7 @@ func (s *summing) hang(from map[local]uint64, list []threads.Thread) *Hang {
 // together reports whether a communicator is known to have as many ranks as were found: else it may be that of another
 // group, whose collectives happened to end with these.
 func (s *summing) together(of local, ranks int) bool {
-	if x := s.said[of]; x != nil && x.Ranks == ranks {
+	if x := s.known[of]; x != nil && x.Ranks == ranks {
 		return true
 	}
 	return s.ranks[key{pid: of.pid, comm: of.comm}] == uint64(ranks) || s.sizes[of] == ranks
@@ -276,8 +276,8 @@ func (s *summing) since(of local, ts uint64) since {
 // absent reports what a rank that has not come does, and whether it is inside of a call of NCCL that has not returned.
 func (s *summing) absent(x *since, from uint64, list []threads.Thread) (m missing, inside bool) {
 	m = missing{PID: x.of.pid, Rank: -1, TID: x.tid}
-	if said := s.said[x.of]; said != nil {
-		m.Rank = said.Rank
+	if c := s.known[x.of]; c != nil {
+		m.Rank = c.Rank
 	}
 	for i := range s.t.Processes {
 		if p := &s.t.Processes[i]; p.PID == m.PID {

@@ -159,13 +159,13 @@ func TestHangWithoutKernels(t *testing.T) {
 
 // TestHangOfAGroup: where communicators say which they are, one of two of three processes is known whole, and no other.
 func TestHangOfAGroup(t *testing.T) {
-	said := func(c *crowd, i int) *recording.Communicator { return &c.Meta.Communicators[i] }
+	reported := func(c *crowd, i int) *recording.Communicator { return &c.Meta.Communicators[i] }
 	for name, change := range map[string]func(c *crowd){
 		"":                      func(*crowd) {},
 		"they do not say it":    func(c *crowd) { c.Meta.Communicators = nil },
-		"a rank is not known":   func(c *crowd) { said(c, 0).Ranks, said(c, 1).Ranks = 3, 3 },
-		"two are of one rank":   func(c *crowd) { said(c, 0).Rank = 1 },
-		"the hash is not known": func(c *crowd) { said(c, 0).Hash, said(c, 1).Hash = "", "" },
+		"a rank is not known":   func(c *crowd) { reported(c, 0).Ranks, reported(c, 1).Ranks = 3, 3 },
+		"two are of one rank":   func(c *crowd) { reported(c, 0).Rank = 1 },
+		"the hash is not known": func(c *crowd) { reported(c, 0).Hash, reported(c, 1).Hash = "", "" },
 		"an address is used again": func(c *crowd) {
 			c.As(pidOf(0), pidOf(0)).Do("ncclCommInitRank", 500_000, 10, 0x110, 2)
 		},

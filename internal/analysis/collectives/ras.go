@@ -153,14 +153,14 @@ func (s *summing) addressOf(
 ) (uint64, bool) {
 	hash, err := strconv.ParseUint(c.Hash, 16, 64)
 	for address := range used {
-		if x := s.said[local{pid, address}]; err == nil && x != nil && x.Rank == rank && x.Hash != "" {
+		if x := s.known[local{pid, address}]; err == nil && x != nil && x.Rank == rank && x.Hash != "" {
 			if own, err := strconv.ParseUint(x.Hash, 16, 64); err == nil && own == hash {
 				return address, true
 			}
 		}
 	}
 	for address := range used {
-		x := s.said[local{pid, address}]
+		x := s.known[local{pid, address}]
 		return address, len(used) == 1 && (x == nil || x.Hash == "")
 	}
 	return 0, false

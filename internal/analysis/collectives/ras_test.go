@@ -68,7 +68,7 @@ func TestHangByRAS(t *testing.T) {
 // TestHangOfSeveralCommunicators: where communicators say which they are, NCCL's RAS tells of those of processes that
 // have several, and of several ranks in one process.
 func TestHangOfSeveralCommunicators(t *testing.T) {
-	said := func(rank int, comm uint64, hash string, r int) recording.Communicator {
+	reported := func(rank int, comm uint64, hash string, r int) recording.Communicator {
 		return recording.Communicator{PID: pidOf(rank), Address: comm, Hash: hash, Rank: r, Ranks: 2}
 	}
 	one := func(rank, r int, n uint64) recording.RASRank {
@@ -83,7 +83,8 @@ func TestHangOfSeveralCommunicators(t *testing.T) {
 		c := newCrowd(2)
 		c.Window(calltest.Start, calltest.Start+10*calltest.Second)
 		c.Meta.Communicators = []recording.Communicator{
-			said(0, 0x110, "aa", 0), said(0, 0x120, "bb", 1), said(0, 0x130, "bb", 0), said(1, 0x910, "aa", 1),
+			reported(0, 0x110, "aa", 0), reported(0, 0x120, "bb", 1), reported(0, 0x130, "bb", 0),
+			reported(1, 0x910, "aa", 1),
 		}
 		for i := range int64(5) {
 			for k, comm := range []uint64{0x110, 0x120, 0x130} {

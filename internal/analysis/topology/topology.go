@@ -36,6 +36,9 @@ func (l *Link) NVLink() bool { return strings.HasPrefix(l.Kind, "NV") || l.Kind 
 // linkText says what nvidia-smi's name of a link means (its legend).
 func linkText(kind string) string {
 	if n, ok := strings.CutPrefix(kind, "NV"); ok {
+		if n == "1" {
+			return "1 NVLink"
+		}
 		return n + " NVLinks"
 	}
 	text, ok := map[string]string{

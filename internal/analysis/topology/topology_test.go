@@ -125,9 +125,10 @@ func TestNearThread(t *testing.T) {
 
 // TestLinks: how the GPUs that the target uses are connected is told, and that exposed communication has no NVLink.
 func TestLinks(t *testing.T) {
-	const said = "GPUs are connected without NVLink: GPU 0 and GPU 1 by PCIe, by the link between NUMA nodes."
+	const evidence = "GPUs are connected without NVLink: GPU 0 of process 1234 (0000:1b:00.0) and GPU 1 of " +
+		"process 1234 (0000:9a:00.0) by PCIe, by the link between NUMA nodes."
 	for kind, want := range map[string]string{
-		"SYS": "PCIe, by the link between NUMA nodes", "NV18": "18 NVLinks", "NEW": "NEW",
+		"SYS": "PCIe, by the link between NUMA nodes", "NV18": "18 NVLinks", "NV1": "1 NVLink", "NEW": "NEW",
 	} {
 		b := twoNodes(1, 1)
 		b.Meta.GPU.Kernels = []recording.Kernel{{Name: "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}}
@@ -147,7 +148,7 @@ func TestLinks(t *testing.T) {
 		told := false
 		for _, f := range r.Diagnosis.Findings {
 			for _, e := range f.Evidence {
-				told = told || f.Cause == "exposed-communication" && e.Text == said
+				told = told || f.Cause == "exposed-communication" && e.Text == evidence
 			}
 		}
 		if told != (kind == "SYS") {

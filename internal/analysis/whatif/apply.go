@@ -47,7 +47,7 @@ type function struct {
 // mostly returns the functions whose computing is of a cause but for strays, and what share of these is expected to be
 // of it too: page faults and samples of its callees that are named otherwise. That is all up to a share of strays, and
 // where any may be, less and less of them up to mostStrays. An unnamed function is none.
-func mostly(g *replay.Graph, id cause.ID, most float64) map[function]float64 {
+func mostly(g *replay.Graph, id cause.ID, limit float64) map[function]float64 {
 	if id == cause.Count {
 		return nil
 	}
@@ -65,10 +65,10 @@ func mostly(g *replay.Graph, id cause.ID, most float64) map[function]float64 {
 	}
 	for f, ns := range mine {
 		switch strays := 1 - float64(ns)/float64(max(1, all[f])); {
-		case strays <= most:
+		case strays <= limit:
 			out[f] = 1
-		case most > 0 && strays < mostStrays:
-			out[f] = (mostStrays - strays) / (mostStrays - most)
+		case limit > 0 && strays < mostStrays:
+			out[f] = (mostStrays - strays) / (mostStrays - limit)
 		}
 	}
 	return out
@@ -232,7 +232,7 @@ func (s *Study) unseenWakers(g *replay.Graph, plan *replay.Plan) {
 		return w.Kind == replay.External && s.launches[thread{w.PID, w.TID}] &&
 			(w.Cause == cause.Worker || w.Cause == cause.Lock || w.Cause == cause.GIL || w.Cause == cause.Network)
 	}
-	most := 0.0
+	maxSaved := 0.0
 	for i := range g.Whats {
 		w, ns := &g.Whats[i], float64(g.Times[i].Own)
 		switch th := (thread{w.PID, w.TID}); {
@@ -240,12 +240,12 @@ func (s *Study) unseenWakers(g *replay.Graph, plan *replay.Plan) {
 			waits[th] += plan.Changes[i].Scale * ns
 		case w.Kind == replay.Run && !s.launches[th]:
 			saved[th] += (1 - plan.Changes[i].Scale) * ns
-			most = max(most, saved[th])
+			maxSaved = max(maxSaved, saved[th])
 		}
 	}
 	for i := range g.Whats {
 		if w := &g.Whats[i]; unseen(w) {
-			plan.Changes[i].Scale *= 1 - min(1, most/max(1, waits[thread{w.PID, w.TID}]))
+			plan.Changes[i].Scale *= 1 - min(1, maxSaved/max(1, waits[thread{w.PID, w.TID}]))
 		}
 	}
 }

@@ -138,13 +138,13 @@ func (s *Study) busiestHelper(edits []Edit, h how) uint64 {
 			by[th].awaited += float64(p.graph.Awaited(th.pid, th.tid))
 		}
 	}
-	most := 0.0
+	busiest := 0.0
 	for _, b := range by {
 		if b.awaited >= b.ran/2 {
-			most = max(most, b.left)
+			busiest = max(busiest, b.left)
 		}
 	}
-	return uint64(most)
+	return uint64(busiest)
 }
 
 // crowd is how long the host's CPUs take for what the threads that launch compute under a plan, and those that they
