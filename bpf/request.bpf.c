@@ -100,7 +100,7 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 	struct buffers b;
 	__u32 flags = 0;
 	const __u16 family = e->family;
-	__u64 is;
+	__u64 state;
 
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
@@ -144,21 +144,21 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 		bpf_map_update_elem(&request_sockets, &cookie, &owner, BPF_ANY);
 		if (owner & SOCKET_TLS)
 			return 0;
-		is = owner;
+		state = owner;
 	} else if (*known & SOCKET_IGNORED || (*known & SOCKET_ENGINE && kind != REQUEST_SENT)) {
 		return 0;
 	} else if (!find_buffers(&b)) {
 		count(REQUEST_COUNT_UNSEEN);
 		return 0;
 	} else {
-		is = *known;
+		state = *known;
 	}
 	__sync_fetch_and_add(&p->transfers, 1);
-	if (is & SOCKET_ENGINE && (is & SOCKET_ASKS || bytes <= REQUEST_ENGINE))
+	if (state & SOCKET_ENGINE && (state & SOCKET_ASKS || bytes <= REQUEST_ENGINE))
 		return record_engine(&o, &b, bytes, now);
-	if (is & (SOCKET_ENGINE | SOCKET_H2))
-		return record_frames(&o, &b, is & SOCKET_ENGINE ? REQUEST_ENGINE_SENT : kind, bytes, now,
-				     is & SOCKET_ENGINE ? REQUEST_ENGINE_PIECES : REQUEST_PIECES);
+	if (state & (SOCKET_ENGINE | SOCKET_H2))
+		return record_frames(&o, &b, state & SOCKET_ENGINE ? REQUEST_ENGINE_SENT : kind, bytes, now,
+				     state & SOCKET_ENGINE ? REQUEST_ENGINE_PIECES : REQUEST_PIECES);
 	if (known && *known & SOCKET_GAP)
 		flags = REQUEST_GAP;
 	if (record(&o, &b, kind, bytes, now, &flags) == !flags || !known)

@@ -22,14 +22,14 @@ type RequestPieces struct {
 		Port   uint16
 		_      [6]byte
 	}
-	Now     uint64
-	Base    uint64
-	Vectors uint64
-	Offset  uint64
-	Kind    uint32
-	Left    uint32
-	Most    uint32
-	_       [4]byte
+	Now       uint64
+	Base      uint64
+	Vectors   uint64
+	Offset    uint64
+	Kind      uint32
+	Left      uint32
+	MaxPieces uint32
+	_         [4]byte
 }
 
 type RequestRequestCount uint32

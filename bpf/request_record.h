@@ -97,7 +97,7 @@ struct pieces {
 	__u64 offset;  /* in the first buffer that is left */
 	__u32 kind;
 	__u32 left;
-	__u32 most; /* pieces */
+	__u32 max_pieces;
 };
 
 /* Not on the stack, where each iteration would be a new verifier state; not per CPU, as a thread may be preempted. */
@@ -123,7 +123,7 @@ static __always_inline int record_frame(struct pieces *p, __u64 from, __u32 n, _
 		r->head = n;
 	p->left -= n;
 	p->offset += n;
-	if (p->left && i + 1 < p->most) {
+	if (p->left && i + 1 < p->max_pieces) {
 		r->flags |= REQUEST_MORE;
 	} else if (p->left) {
 		r->bytes = n + p->left; /* the rest is counted, not copied */
@@ -169,7 +169,7 @@ __noinline int request_piece(struct pieces *p, __u32 i)
 
 /* Records what was received or sent over HTTP/2, or by an engine, in so many pieces at most. */
 static __always_inline int record_frames(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes,
-					 __u64 now, __u32 most)
+					 __u64 now, __u32 max_pieces)
 {
 	struct pieces *p = bpf_task_storage_get(&request_pieces, bpf_get_current_task_btf(), 0,
 						BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -186,7 +186,7 @@ static __always_inline int record_frames(const struct origin *o, const struct bu
 	p->offset = 0;
 	p->kind = kind;
 	p->left = bytes;
-	p->most = most;
+	p->max_pieces = max_pieces;
 	count(REQUEST_COUNT_TRANSFERS);
 	for (i = 0; i < REQUEST_PIECES; i++) {
 		if (request_piece(p, i))
