@@ -33,7 +33,7 @@ const self = "/proc/self/exe"
 // connect adds the event sources to cfg.
 func connect(cfg *daemon.Config, f *flags, settings config.Settings, logger *zap.Logger) {
 	options := cudaapi.Options{
-		Mode: f.mode(), AllCalls: f.allCalls, Keep: f.shown(), Launches: f.gpu.launchMode(),
+		Helper: []string{self}, Mode: f.mode(), AllCalls: f.allCalls, Keep: f.shown(), Launches: f.gpu.launchMode(),
 		LaunchesFor: f.gpu.window, LaunchesEvery: f.gpu.period,
 		Complain: func(err error) { logger.Warn("launches of a process are not seen as they should be", zap.Error(err)) },
 	}

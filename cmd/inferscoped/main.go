@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/cudaapi"
 	"github.com/inferscope/inferscope/internal/capture/gpu/inject"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
@@ -58,6 +59,7 @@ func helpers() map[string]func([]string) error {
 		profile.HelperArgument: profile.RunHelper, inject.HelperArgument: inject.RunHelper,
 		uprobe.LinkHolderArgument: uprobe.RunLinkHolder,
 		fleet.HelperArgument:      recorderHelper,
+		cudaapi.HelperArgument:    cudaapi.RunHelper,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/daemon/metrics"
 	"github.com/inferscope/inferscope/internal/daemon/push"
@@ -83,8 +84,8 @@ type linking interface {
 
 // communicating is a source of what NCCL's communicators say of themselves.
 type communicating interface {
-	// Communicators returns them by process and address.
-	Communicators() []recording.Communicator
+	// Communicators returns those of the processes that are wanted, by process and address.
+	Communicators(want func(proc.ID) bool) []recording.Communicator
 }
 
 // evidence holds the sources that add more than events to recordings.
@@ -218,8 +219,7 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 		m.Driver = &d
 	}
 	for _, c := range e.comms {
-		m.Communicators = append(m.Communicators, slices.DeleteFunc(c.Communicators(),
-			func(c recording.Communicator) bool { return !v.has(c.PID) })...)
+		m.Communicators = append(m.Communicators, c.Communicators(v.hasProcess)...)
 	}
 	for _, r := range e.requesters {
 		m.Requests = append(m.Requests, slices.DeleteFunc(r.Requests(m.From, m.To), func(r recording.Request) bool {

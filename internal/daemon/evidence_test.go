@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -41,8 +42,14 @@ func (w *witness) GPULinks() []recording.GPULink {
 	return []recording.GPULink{{A: "GPU-0", B: "GPU-1", Kind: "SYS"}}
 }
 
-func (w *witness) Communicators() []recording.Communicator {
-	return []recording.Communicator{{PID: 10, Address: 1, Rank: 1, Ranks: 2}, {PID: 20, Address: 1, Ranks: 2}}
+// Communicators has one of the target and one of a process that had its pid before.
+func (w *witness) Communicators(want func(proc.ID) bool) (out []recording.Communicator) {
+	for rank, born := range []uint64{900 * second, 800 * second} {
+		if p := process(10, 0, born); want(p.ID()) {
+			out = append(out, recording.Communicator{PID: 10, Address: 1, Rank: rank, Ranks: 2})
+		}
+	}
+	return out
 }
 
 func (w *witness) Pressure(root uint32, from, to uint64) []recording.Pressure {
@@ -82,7 +89,7 @@ func TestEvidenceOfEachTargetAlone(t *testing.T) {
 	if s := others[uint32(os.Getpid())]; !s.Own || s.Name != "drain"+ofOurs {
 		t.Errorf("a thread of this program is %+v: want it marked as our own", s)
 	}
-	if c := rec.Meta.Communicators; len(c) != 1 || c[0].PID != 10 || c[0].Rank != 1 {
+	if c := rec.Meta.Communicators; len(c) != 1 || c[0].PID != 10 || c[0].Rank != 0 {
 		t.Errorf("communicators %+v", c)
 	}
 	if m := rec.Meta.Driver; m == nil || len(m.Links) != 1 || m.Links[0].Kind != "SYS" {

@@ -291,6 +291,10 @@ func (f *follower) viewOf(a api.Asker, pid uint32, latest []proc.Process) (view,
 
 func (v *view) has(pid uint32) bool { return v.members[pid] }
 
+func (v *view) hasProcess(id proc.ID) bool {
+	return slices.ContainsFunc(v.entries, func(e entry) bool { return e.process.ID() == id })
+}
+
 // threads returns the names of the target's threads; living returns those of a running process.
 func (v *view) threads(living func(pid uint32) []recording.Thread) []recording.Thread {
 	var out []recording.Thread

@@ -1,18 +1,15 @@
 package cudaapi
 
 import (
-	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"golang.org/x/arch/x86/x86asm"
-	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/uprobe/elffile"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -31,7 +28,6 @@ const (
 	maxGetter   = 4096    // bytes of code
 	maxField    = 4 << 20 // offset
 	maxRanks    = 1 << 20
-	maxComms    = 4096 // of all processes
 )
 
 // getters return the fields of a communicator, in their order there.
@@ -49,12 +45,13 @@ func findRank(r io.ReaderAt, machine elf.Machine, functions []elffile.Function) 
 	if machine == elf.EM_AARCH64 {
 		fieldOf = fieldOfARM64
 	}
-	fields := make([]uint64, len(getters))
+	fields, seen := make([]uint64, len(getters)), make([]bool, len(getters))
 	for _, fn := range functions {
 		i := slices.Index(getters, fn.Name)
-		if i < 0 {
+		if i < 0 || seen[i] {
 			continue
 		}
+		seen[i] = true // a library may have many of one name
 		code := make([]byte, min(fn.Size, maxGetter))
 		if _, err := r.ReadAt(code, int64(fn.Offset)); err != nil {
 			return 0
@@ -150,29 +147,6 @@ func fieldOfARM64(code []byte) uint64 {
 	return field
 }
 
-// member is a communicator of a process.
-type member struct {
-	pid     uint32
-	address uint64
-}
-
-// comm is what a communicator says of itself.
-type comm struct {
-	row   recording.Communicator
-	known bool
-	ended bool   // its address may be another's soon
-	mixed bool   // its address was used by several that differ
-	tries uint   // that failed
-	next  uint64 // ns: when it is tried again
-}
-
-// How often a communicator is read that could not be, as where its library is only about to be known, and the base of
-// the pauses between, ns, which double.
-const (
-	maxTries  = 10
-	firstWait = 10_000_000
-)
-
 // use is what a function does with a communicator.
 type use uint8
 
@@ -181,13 +155,6 @@ const (
 	makes
 	ends
 )
-
-// communicators are what communicators say of themselves, read when they are first used.
-type communicators struct {
-	uses atomic.Pointer[[]use] // by number of a function; written under the lock of the source, as a whole
-	mu   sync.Mutex
-	all  map[member]*comm
-}
 
 // probed notes that a function is probed. The caller holds the lock of the source.
 func (c *communicators) probed(index uint16, row *cuda.Row) {
@@ -213,9 +180,8 @@ func (c *communicators) probed(index uint16, row *cuda.Row) {
 	c.uses.Store(&uses)
 }
 
-// observe reads the communicators that calls use for the first time; fields returns where a process's libraries have
-// the rank in them.
-func (c *communicators) observe(batch []event.Event, fields func(pid uint32) []rankField) {
+// observe lets the communicators be read that calls use for the first time.
+func (c *communicators) observe(batch []event.Event) {
 	uses := c.uses.Load()
 	if uses == nil {
 		return
@@ -227,115 +193,37 @@ func (c *communicators) observe(batch []event.Event, fields func(pid uint32) []r
 		}
 		switch (*uses)[e.Func] {
 		case exchanges:
-			c.used(member{e.PID, cuda.ReadExchange(&e.Args).Communicator}, e.TS, fields)
+			c.used(e.PID, cuda.ReadExchange(&e.Args).Communicator, e.TS)
 		case makes:
-			if m := (member{e.PID, e.Args[0]}); e.Flags&event.Deref != 0 && e.Ret == 0 {
-				c.end(func(other member) bool { return other == m })
-				c.used(m, e.TS, fields)
+			if e.Flags&event.Deref != 0 && e.Ret == 0 {
+				c.end(e.PID, e.Args[0])
+				c.used(e.PID, e.Args[0], e.TS)
 			}
 		case ends:
-			c.end(func(m member) bool { return m == member{e.PID, e.Args[0]} })
+			c.end(e.PID, e.Args[0])
 		}
 	}
 }
 
-// used reads a communicator that is new. An address that was used again, by a communicator that differs, is not known.
-func (c *communicators) used(m member, at uint64, fields func(pid uint32) []rankField) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.all[m]
-	if before != nil && !before.ended &&
-		(before.known || before.mixed || before.tries == maxTries || at < before.next) {
-		return
-	}
-	if c.all == nil || len(c.all) >= maxComms {
-		c.all = map[member]*comm{}
-	}
-	now := &comm{}
-	for _, f := range fields(m.pid) {
-		if now.row, now.known = f.read(m); now.known {
-			break
-		}
-	}
-	switch {
-	case before != nil && (before.mixed || before.ended && before.known && before.row != now.row):
-		now = &comm{mixed: true}
-	case !now.known:
-		now = &comm{tries: 1}
-		if before != nil && !before.ended {
-			now.tries += before.tries
-		}
-		now.next = at + firstWait<<now.tries
-	}
-	c.all[m] = now
-}
-
-// end lets communicators be read again where their addresses are used again.
-func (c *communicators) end(which func(member) bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for m, known := range c.all {
-		if which(m) {
-			known.ended = true
-		}
-	}
-}
-
-// rows returns what is known, by process and address.
-func (c *communicators) rows() []recording.Communicator {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []recording.Communicator
-	for _, known := range c.all {
-		if known.known {
-			out = append(out, known.row)
-		}
-	}
-	slices.SortFunc(out, func(a, b recording.Communicator) int {
-		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Address, b.Address))
-	})
-	return out
-}
-
-// read reads what a communicator of a library says of itself.
-func (f rankField) read(m member) (recording.Communicator, bool) {
-	var magic [8]byte
-	var fields [memberBytes]byte
-	local := []unix.Iovec{{Base: &magic[0]}, {Base: &fields[0]}}
-	local[0].SetLen(len(magic))
-	local[1].SetLen(len(fields))
-	remote := []unix.RemoteIovec{
-		{Base: uintptr(m.address), Len: len(magic)},
-		{Base: uintptr(m.address + f.offset - hashBytes), Len: len(fields)},
-	}
-	n, err := unix.ProcessVMReadv(int(m.pid), local, remote, 0)
-	if err != nil || n != len(magic)+len(fields) || binary.LittleEndian.Uint64(magic[:]) != ncclMagic {
+// row returns what a communicator of a library says of itself; false where it says nothing, or nothing yet.
+func (f rankField) row(a *commAnswer) (recording.Communicator, bool) {
+	if len(a.Member) != memberBytes || a.Magic != ncclMagic {
 		return recording.Communicator{}, false
 	}
-	number := func(i int) int { return int(int32(binary.LittleEndian.Uint32(fields[hashBytes+i*fieldBytes:]))) }
-	row := recording.Communicator{
-		PID: m.pid, Address: m.address, Rank: number(0), Ranks: number(1), GPU: number(2),
-	}
-	if f.release <= newestHash {
-		row.Hash = fmt.Sprintf("%x", binary.LittleEndian.Uint64(fields[:]))
+	number := func(i int) int { return int(int32(binary.LittleEndian.Uint32(a.Member[hashBytes+i*fieldBytes:]))) }
+	row := recording.Communicator{PID: a.PID, Address: a.Address, Rank: number(0), Ranks: number(1), GPU: number(2)}
+	if f.release > 0 && f.release <= newestHash {
+		hash := binary.LittleEndian.Uint64(a.Member)
+		if hash == 0 { // a library makes it last
+			return recording.Communicator{}, false
+		}
+		row.Hash = fmt.Sprintf("%x", hash)
 	}
 	return row, row.Rank >= 0 && row.Rank < row.Ranks && row.Ranks <= maxRanks && row.GPU >= 0
 }
 
-// rankFields returns where the communicators of a process's libraries have their rank.
-func (s *Source) rankFields(pid uint32) []rankField {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []rankField
-	for _, p := range s.procs {
-		for _, l := range p.libraries {
-			if p.pid == pid && l.ranks.offset > 0 {
-				out = append(out, l.ranks)
-			}
-		}
-	}
-	return out
+// Communicators returns what NCCL's communicators say of themselves, of the processes that are wanted, by process and
+// address.
+func (s *Source) Communicators(want func(proc.ID) bool) []recording.Communicator {
+	return s.comms.rows(want)
 }
-
-// Communicators returns what NCCL's communicators say of themselves, by process and address.
-func (s *Source) Communicators() []recording.Communicator { return s.comms.rows() }

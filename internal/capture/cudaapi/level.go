@@ -74,15 +74,23 @@ func (s *Source) SetLevel(level int) error {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	all := s.setLevel(level)
+	return errors.Join(s.attacher.SetFrequent(frequentCalls[level]),
+		atOnce(all, func(l *library) error { return s.put(l, l.row.PID) }))
+}
+
+// setLevel returns the libraries whose probes change.
+func (s *Source) setLevel(level int) (all []*library) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.level >= levelWaits { // calls of NCCL were not seen
+		s.comms.doubt()
+	}
 	s.level = level
-	var all []*library
 	for _, p := range s.procs {
 		all = append(all, p.libraries...)
 	}
-	s.mu.Unlock()
-	return errors.Join(s.attacher.SetFrequent(frequentCalls[level]),
-		atOnce(all, func(l *library) error { return s.put(l, l.row.PID) }))
+	return all
 }
 
 // put puts the probes on a library that the level wants there, and takes off the others. The caller
@@ -204,7 +212,7 @@ const maxCounted = 4096
 
 // Observe counts what the programs said, and reads the communicators that calls use.
 func (s *Source) Observe(batch []event.Event) {
-	s.comms.observe(batch, s.rankFields)
+	s.comms.observe(batch)
 	c := &s.counted
 	c.mu.Lock()
 	defer c.mu.Unlock()

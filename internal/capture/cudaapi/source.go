@@ -35,6 +35,7 @@ const maxLibraries = 32
 // Options are the settings of New.
 type Options struct {
 	LinkHolder *uprobe.LinkHolder // makes and holds the probes; nil: this process does
+	Helper     []string           // starts this program again, for RunHelper; nil: no communicator is read
 	Mode       uprobe.Mode        // forces a way to attach; "" takes the best that works
 	AllCalls   bool               // probe also what is asked very often and says nothing (cuda.Row.Hot)
 
@@ -79,6 +80,10 @@ func New(rings *ring.Rings, opts Options) (*Source, error) {
 		cmp.Or(opts.LaunchesEvery, defaultEvery)
 	opts.Keep = cmp.Or(opts.Keep, defaultKeep)
 	s := &Source{opts: opts, attacher: attacher, procs: map[proc.ID]*process{}, wanted: map[proc.ID]LaunchMode{}}
+	s.comms.lost, s.comms.pace, s.comms.keep = lostEvents(rings), readPace, opts.Keep
+	if opts.Helper != nil {
+		s.comms.read = helperReader(opts.Helper)
+	}
 	s.detaching.SetLimit(closers)
 	return s, nil
 }
@@ -94,6 +99,7 @@ func (s *Source) Name() string { return Name }
 // already in place when the same file is mapped again after an exec.
 func (s *Source) Follow(p *proc.Process) error {
 	noticed := clock.Monotonic()
+	s.comms.renew(p)
 	mappings, err := proc.Libraries(p, candidate)
 	if err != nil {
 		return fmt.Errorf("list the libraries of pid %d: %w", p.PID, err)
@@ -180,6 +186,9 @@ func (s *Source) attach(p *proc.Process, l *library) error {
 	defer s.mu.Unlock()
 	if known := s.process(p); len(known.libraries) < maxLibraries {
 		known.libraries = append(known.libraries, l)
+		if l.ranks.offset > 0 {
+			s.comms.follow(p, l.ranks)
+		}
 	}
 	return err
 }
@@ -386,10 +395,10 @@ func (s *Source) Forget(p *proc.Process) {
 	}
 	s.mu.Unlock()
 	s.changing.Unlock()
+	s.comms.forget(p)
 	if known == nil {
 		return
 	}
-	s.comms.end(func(m member) bool { return m.pid == p.PID })
 	detach := func() error {
 		// Nothing can be done about a link that does not close; the kernel frees
 		// what belongs to a dead process when this one ends.

@@ -153,6 +153,7 @@ var (
 	Inject = procName{"inferscope-inject", "iscope-inject"}
 	Unwind = procName{"inferscope-unwind", "iscope-unwind"}
 	Record = procName{"inferscope-record", "iscope-record"}
+	Ranks  = procName{"inferscope-ranks", "iscope-ranks"}
 )
 
 // procName is what a process is called.
