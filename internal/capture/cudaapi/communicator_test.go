@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/testkit/child"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 	"github.com/inferscope/inferscope/internal/testkit/nvlibs"
@@ -196,7 +198,7 @@ func (w *commWorld) observe(pid uint32, fn uint16, comm uint64) {
 func (w *commWorld) call(fn uint16, comm uint64) {
 	w.t.Helper()
 	w.observe(w.p.PID, fn, comm)
-	w.until("nothing is read", w.idle)
+	must.Become(w.t, "nothing is read", w.idle)
 }
 
 func (w *commWorld) idle() bool {
@@ -208,15 +210,6 @@ func (w *commWorld) idle() bool {
 		}
 	}
 	return len(w.comms.reading) == 0
-}
-
-func (w *commWorld) until(what string, is func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			w.t.Fatalf("waited for: %s", what)
-		}
-	}
 }
 
 func (w *commWorld) row(i int) recording.Communicator {
@@ -343,13 +336,13 @@ func TestReaderThatHangs(t *testing.T) {
 	}
 	w.observe(hostile.PID, reduce, w.at(1))
 	w.observe(w.p.PID, reduce, w.at(0))
-	w.until("the other target's", func() bool {
+	must.Become(t, "the other target's", func() bool {
 		return len(w.Communicators(func(id proc.ID) bool { return id == w.p.ID() })) == 1
 	})
 	w.check("beside a target that hangs", w.row(0))
 	w.Forget(hostile)
 	close(release)
-	w.until("nothing is read", w.idle)
+	must.Become(w.t, "nothing is read", w.idle)
 	if rows := w.Communicators(func(id proc.ID) bool { return id == hostile.ID() }); len(rows) > 0 {
 		t.Errorf("of a process that has ended while it was read: %+v", rows)
 	}
@@ -427,7 +420,7 @@ func TestCommunicatorsOfATarget(t *testing.T) {
 		t.Errorf("%d communicators of one target are kept", n)
 	}
 	w.check("beside it", w.row(0))
-	w.until("nothing is read", w.idle)
+	must.Become(w.t, "nothing is read", w.idle)
 	w.Forget(hostile)
 	w.Forget(w.p)
 	w.check("of a process that has ended", w.row(0))
@@ -437,6 +430,36 @@ func TestCommunicatorsOfATarget(t *testing.T) {
 	w.comms.keep = 0
 	w.Forget(w.p)
 	w.check("later")
+}
+
+// TestProcessThatEndsWhileItIsRead: its pid may be another one's, which was read then.
+func TestProcessThatEndsWhileItIsRead(t *testing.T) {
+	c := child.Start(t, exec.CommandContext(t.Context(), "cat"))
+	p, err := proc.Describe(c.PID)
+	must.NoError(t, err)
+	defer p.Close()
+	ends := false
+	w := newCommWorld(t, func(questions []commQuestion) (out []commAnswer) {
+		if ends {
+			c.Kill()
+		}
+		for _, q := range questions {
+			member := make([]byte, memberBytes)
+			member[0], member[hashBytes+fieldBytes] = 1, 1
+			out = append(out, commAnswer{q.PID, q.Addresses[0], q.Offsets[0], ncclMagic, member})
+		}
+		return out
+	})
+	w.comms.follow(p, w.field)
+	for i, address := range []uint64{1 << 20, 2 << 20} {
+		w.now = clock.Monotonic()
+		w.observe(p.PID, reduce, address)
+		must.Become(w.t, "nothing is read", w.idle)
+		if rows := w.Communicators(func(id proc.ID) bool { return id == p.ID() }); len(rows) != 1 {
+			t.Errorf("reading %d: %+v, want the first one alone", i, rows)
+		}
+		ends = true
+	}
 }
 
 // TestCommunicatorsOfAPID: of two processes that had one pid each has its own.
