@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,7 +53,7 @@ func helperReader(command []string) commReader {
 		if err != nil {
 			return nil
 		}
-		args := append(command[1:len(command):len(command)], HelperArgument, string(text))
+		args := slices.Concat(command[1:], []string{HelperArgument, string(text)})
 		cmd := exec.Command(command[0], args...) //nolint:noctx // it ends by itself, or not at all
 		helper.Ranks.Give(cmd)
 		said, err := cmd.Output()
@@ -68,7 +69,7 @@ func RunHelper(args []string) error {
 	if len(args) != 1 {
 		return errors.New("inferscoped starts this itself; there is nothing to be had from it")
 	}
-	time.AfterFunc(helperTimeout, func() { os.Exit(1) }) // with what hangs, unless that is FUSE
+	time.AfterFunc(helperTimeout, func() { _ = unix.Kill(os.Getpid(), unix.SIGKILL) }) // FUSE waits on
 	helper.Ranks.Take()
 	var questions []commQuestion
 	if err := json.Unmarshal([]byte(args[0]), &questions); err != nil {
