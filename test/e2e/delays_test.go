@@ -477,8 +477,11 @@ func TestStepsOfAnEngineThatLaunchesAhead(t *testing.T) {
 func checkSteps(t *testing.T, rec *recording.Recording, steps []uint64) {
 	t.Helper()
 	s := analysis.Run(rec).Requests
-	if s == nil || s.Engine == nil || s.Engine.Steps != len(steps) || s.Engine.StepsCut < len(steps)/2 {
+	if s == nil || s.Engine == nil {
 		t.Fatalf("%d steps: %+v", len(steps), s)
+	}
+	if s.Engine.Steps != len(steps) || s.Engine.StepsCut < len(steps)/2 {
+		t.Fatalf("%d steps: %+v; losses %+v", len(steps), s.Engine, rec.Meta.Losses)
 	}
 	byID := recording.ByID(rec.Meta.EngineRequests)
 	known := 0

@@ -85,18 +85,23 @@ func (run *stepRun) cut(pid uint32, engines map[uint32]bool, copies map[copyStre
 func (c *tokenCopies) cuts(run *stepRun, recorded []bool) (cuts []uint64, n int) {
 	cuts = make([]uint64, len(run.to))
 	for a := 0; a < len(run.to); {
-		b := a
-		for b+1 < len(run.to) && !run.drained[b] {
-			b++
-		}
 		from := uint64(0)
 		if a > 0 {
 			from = run.to[a-1]
 		}
 		first, _ := slices.BinarySearch(c.end, from+1)
-		last, _ := slices.BinarySearch(c.end, run.to[b]+1)
-		if !c.inTurn(run, cuts, a, b, first, last, recorded) {
-			c.latest(run, cuts, a, b, first)
+		inTurn := func(b int) bool {
+			last, _ := slices.BinarySearch(c.end, run.to[b]+1)
+			return c.inTurn(run, cuts, a, b, first, last, recorded)
+		}
+		b := run.untilDrained(a)
+		if !inTurn(b) {
+			// The engine may have launched the next request's step before it told of the last one's end.
+			if next := run.untilDrained(min(b+1, len(run.to)-1)); next > b && inTurn(next) {
+				b = next
+			} else {
+				c.latest(run, cuts, a, b, first)
+			}
 		}
 		a = b + 1
 	}
@@ -106,6 +111,14 @@ func (c *tokenCopies) cuts(run *stepRun, recorded []bool) (cuts []uint64, n int)
 		}
 	}
 	return cuts, n
+}
+
+// untilDrained returns the first step from a on after which no request was left, or the last one.
+func (run *stepRun) untilDrained(a int) int {
+	for a+1 < len(run.to) && !run.drained[a] {
+		a++
+	}
+	return a
 }
 
 // inTurn takes the copies from first to last for those of the steps a to b, one for each, from the one side on which

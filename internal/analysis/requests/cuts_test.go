@@ -113,6 +113,50 @@ func TestStepsAreCutAtCopiesOfTokens(t *testing.T) {
 	}
 }
 
+// TestNextRequestIsLaunchedAhead: request c comes while b's last step runs, and its first tokens are out before the
+// engine tells that b has ended.
+func TestNextRequestIsLaunchedAhead(t *testing.T) {
+	const each, step, lag = 6, 4 * ms, 5 * ms
+	b := newBuilder(1000 * ms)
+	b.rec.Meta.GPU = &recording.GPU{Windows: []recording.GPUWindow{{PID: 2, To: 1000 * ms, Activity: true}}}
+	at := 100 * ms
+	for i, id := range []string{"a", "b", "c"} {
+		if i == 1 {
+			at += 50 * ms
+		}
+		var told []uint64
+		began := at
+		for k := range each {
+			b.rec.Events = append(b.rec.Events,
+				event.Event{TS: at, Dur: step - 1000, PID: 2, Kind: event.Kernel, Flags: event.Timed},
+				event.Event{
+					TS: at + step - 1000, Dur: 1000, PID: 2, Kind: event.Copy, Flags: event.Timed, Ret: 2,
+					Args: [4]uint64{2: 4},
+				})
+			at += step
+			told = append(told, at+lag)
+			x := recording.Step{TS: at + lag, PID: 2, Requests: 1, Tokens: 1}
+			if k == each-1 {
+				x.Finished = 1
+			}
+			b.rec.Meta.Steps = append(b.rec.Meta.Steps, x)
+		}
+		b.stream(began-ms, told...).ID = id
+		b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, recording.EngineRequest{
+			ID: id, PID: 2, Asked: began - ms, Scheduled: began, First: told[0], Last: told[each-1], Finish: "length",
+		})
+	}
+	s := b.summary()
+	if s.Engine.StepsCut != 3*each {
+		t.Errorf("%d of %d steps are cut", s.Engine.StepsCut, 3*each)
+	}
+	for _, r := range s.Slow {
+		if r.Engine.GPUExposed == nil || (*r.Engine.GPUExposed+ms/10)/ms != each*4 {
+			t.Errorf("%s: %+v", r.ID, r.Engine)
+		}
+	}
+}
+
 // TestEnginesAreCutAtTheirOwnCopies: of two engines, each with a GPU, the steps of one end where its own tokens were
 // copied, though the other's copies are as good.
 func TestEnginesAreCutAtTheirOwnCopies(t *testing.T) {
