@@ -2,8 +2,8 @@
 /*
  * How long threads wait for a CPU (/proc/self/task/TID/schedstat; a kernel without CONFIG_SCHED_INFO has none). A
  * finalize that has begun cannot be broken off: if the thread that makes it loses its CPU, the gates hold all others
- * until it has one again. So it begins only where it is expected to end within LONGEST_HOLD. Where graphs run it may take
- * longer: a window that is disabled instead leaves them slower, while a subscription that is kept costs nothing.
+ * until it has one again. So it begins only where it is expected to end within LONGEST_HOLD. Where graphs run it may
+ * take longer: a window that is disabled instead leaves them slower, while a subscription that is kept costs nothing.
  */
 #include "agent.h"
 

@@ -179,7 +179,7 @@ func mergedText(f *diagnose.Finding) string {
 // wideText reports why an interval is wide, or why nothing is gained, where that is known.
 func wideText(f *diagnose.Finding) string {
 	switch {
-	case f.Gain.Because == "" || isOpen(f.Gain): // which says why
+	case f.Gain.Because == "" || isOpen(f.Gain): // gainText gives the reason then
 		return ""
 	case noFaster(f.Gain):
 		return ": " + format.CleanText(f.Gain.Because)

@@ -12,6 +12,7 @@ const (
 	deviceToHost = 2   // CUpti_ActivityMemcpyKind
 	leastSampled = 4   // bytes for each request of a step: one token of 32 bits
 	mostSampled  = 64  // likewise, of the largest batch: speculative decoding makes several
+	maxAhead     = 8   // times in a row that a step is launched before the last request's end is told
 	leastCut     = 0.5 // of the steps in which GPUs were recorded have such a copy, or it is of something else
 )
 
@@ -95,13 +96,16 @@ func (c *tokenCopies) cuts(run *stepRun, recorded []bool) (cuts []uint64, n int)
 			return c.inTurn(run, cuts, a, b, first, last, recorded)
 		}
 		b := run.untilDrained(a)
-		if !inTurn(b) {
-			// The engine may have launched the next request's step before it told of the last one's end.
-			if next := run.untilDrained(min(b+1, len(run.to)-1)); next > b && inTurn(next) {
-				b = next
-			} else {
-				c.latest(run, cuts, a, b, first)
-			}
+		end, ok := b, inTurn(b)
+		// The engine may launch the next request's step before it tells of the last one's end.
+		for ahead := 0; !ok && ahead < maxAhead && end+1 < len(run.to); ahead++ {
+			end = run.untilDrained(end + 1)
+			ok = inTurn(end)
+		}
+		if ok {
+			b = end
+		} else {
+			c.latest(run, cuts, a, b, first)
 		}
 		a = b + 1
 	}

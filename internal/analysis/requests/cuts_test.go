@@ -113,15 +113,17 @@ func TestStepsAreCutAtCopiesOfTokens(t *testing.T) {
 	}
 }
 
-// TestNextRequestIsLaunchedAhead: request c comes while b's last step runs, and its first tokens are out before the
-// engine tells that b has ended.
+// TestNextRequestIsLaunchedAhead: request c comes while b's last step runs, and d while c's does. Their first tokens
+// are out before the engine tells that the one before has ended.
 func TestNextRequestIsLaunchedAhead(t *testing.T) {
-	const each, step, lag = 6, 4 * ms, 5 * ms
+	const each, lag = 6, 8 * ms
+	steps := map[string]uint64{"a": 4 * ms, "b": 5 * ms, "c": 6 * ms, "d": 7 * ms}
 	b := newBuilder(1000 * ms)
 	b.rec.Meta.GPU = &recording.GPU{Windows: []recording.GPUWindow{{PID: 2, To: 1000 * ms, Activity: true}}}
 	at := 100 * ms
-	for i, id := range []string{"a", "b", "c"} {
-		if i == 1 {
+	for _, id := range []string{"a", "b", "c", "d"} {
+		step := steps[id]
+		if id == "b" {
 			at += 50 * ms
 		}
 		var told []uint64
@@ -147,11 +149,11 @@ func TestNextRequestIsLaunchedAhead(t *testing.T) {
 		})
 	}
 	s := b.summary()
-	if s.Engine.StepsCut != 3*each {
-		t.Errorf("%d of %d steps are cut", s.Engine.StepsCut, 3*each)
+	if s.Engine.StepsCut != 4*each {
+		t.Errorf("%d of %d steps are cut", s.Engine.StepsCut, 4*each)
 	}
 	for _, r := range s.Slow {
-		if r.Engine.GPUExposed == nil || (*r.Engine.GPUExposed+ms/10)/ms != each*4 {
+		if r.Engine.GPUExposed == nil || (*r.Engine.GPUExposed+ms/10)/ms != each*steps[r.ID]/ms {
 			t.Errorf("%s: %+v", r.ID, r.Engine)
 		}
 	}

@@ -37,8 +37,8 @@ func (fs *procfs) open(p *Process, m Mapping) (*os.File, error) {
 		m.Path, p.PID, byPath, byMapping)
 }
 
-// OpenMaps opens the list of p's mappings, which from then on is bound to its memory. It fails with a
-// clierror.NoProcess if p is gone.
+// OpenMaps opens /proc/PID/maps of p. The file stays that of p's memory, also where the pid is used again. It fails
+// with a clierror.NoProcess if p is gone.
 func OpenMaps(p *Process) (io.ReadCloser, error) {
 	fs := newProcfs(procRoot)
 	f, err := os.Open(fs.path(p.PID, "maps"))
