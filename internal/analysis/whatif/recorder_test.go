@@ -81,14 +81,19 @@ func TestWithoutRecorder(t *testing.T) {
 	}
 }
 
-// TestSleepsOfTheRecorder: that the agent's thread sleeps is nothing that an edit of the program is about.
-func TestSleepsOfTheRecorder(t *testing.T) {
-	sc := stepwise()
-	for i := range sc.Meta.Threads {
-		if th := &sc.Meta.Threads[i]; th.TID == helper {
+// watched makes the helper the agent's thread.
+func (s *scene) watched() {
+	for i := range s.Meta.Threads {
+		if th := &s.Meta.Threads[i]; th.TID == helper {
 			th.Name = "inferscope"
 		}
 	}
+}
+
+// TestSleepsOfTheRecorder: that the agent's thread sleeps is nothing that an edit of the program is about.
+func TestSleepsOfTheRecorder(t *testing.T) {
+	sc := stepwise()
+	sc.watched()
 	for i := range uint64(steps) {
 		sc.Off(recordtest.Off{
 			TID: helper, TS: start + i*period, Dur: 3 * ms, Blocked: 3 * ms, Call: sysSleep, Flags: event.FromIRQ,
@@ -108,11 +113,7 @@ func TestSleepsOfTheRecorder(t *testing.T) {
 func TestOustedByRecorder(t *testing.T) {
 	for tid, want := range map[uint32]float64{helper: 0.25, 999: 0} {
 		s := newScene()
-		for i := range s.Meta.Threads {
-			if th := &s.Meta.Threads[i]; th.TID == helper {
-				th.Name = "inferscope"
-			}
-		}
+		s.watched()
 		stack := s.Stack(recordtest.Python("encode", "/app/infer.py", 7))
 		for i := range uint64(steps) {
 			at := start + i*period
@@ -137,11 +138,7 @@ func TestOustedByRecorder(t *testing.T) {
 func TestOustedByRecorderAndOthers(t *testing.T) {
 	for waits, want := range map[uint64]float64{0: 0.0025, 400 * us: 0.25} {
 		s := newScene()
-		for i := range s.Meta.Threads {
-			if th := &s.Meta.Threads[i]; th.TID == helper {
-				th.Name = "inferscope"
-			}
-		}
+		s.watched()
 		stack := s.Stack(recordtest.Python("encode", "/app/infer.py", 7))
 		for i := range uint64(steps) {
 			at := start + i*period
