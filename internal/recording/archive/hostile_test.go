@@ -225,6 +225,12 @@ func TestDamagedParquet(t *testing.T) {
 		must.NoError(t, err)
 		rounds = n
 	}
+	damaged(t, rounds, func(data []byte) { readAll(t, data) })
+}
+
+// damaged makes rounds files of each of three real ones.
+func damaged(t *testing.T, rounds int, each func(data []byte)) {
+	t.Helper()
 	dir, r := small(t), rand.New(rand.NewPCG(7, 7))
 	for _, name := range []string{"kernels", "processes", "thread_states"} {
 		whole, err := os.ReadFile(filepath.Join(dir, name, "000001.parquet"))
@@ -239,7 +245,7 @@ func TestDamagedParquet(t *testing.T) {
 				}
 				data[at] = []byte{byte(r.Uint32()), 0, 0xff, data[at] + 1, data[at] ^ 0x80}[r.IntN(5)]
 			}
-			readAll(t, data)
+			each(data)
 		}
 	}
 }
