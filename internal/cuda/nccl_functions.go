@@ -46,18 +46,20 @@ type ncclSeries struct {
 	pat        bool // the algorithm of all-gather and reduce-scatter
 	fp8        bool // types of 8 bits
 	allGatherV bool
+	indexed    uint16 // bits of a launch that are the index; 0: all, else the upper ones are the operation
 }
 
-// ncclReleases are all series whose launches carry the index of a function: 2.22 to 2.30.
+// ncclReleases are all series whose launches carry the index of a function: 2.22 to 2.32.
 var ncclReleases = []ncclSeries{
 	{from: 22200},
 	{from: 22300, pat: true},
 	{from: 22400, pat: true, fp8: true},
 	{from: 22900, pat: true, fp8: true, allGatherV: true},
+	{from: 23200, pat: true, fp8: true, allGatherV: true, indexed: 1<<11 - 1},
 }
 
-// newestNCCL is the newest release whose functions were compared with generate.py's.
-const newestNCCL = 23007
+// newestNCCL is the newest release whose functions were compared.
+const newestNCCL = 23203
 
 // functionsOf are the functions of each series of ncclReleases, by index.
 var functionsOf = sync.OnceValue(func() [][]NCCLFunction {
@@ -68,8 +70,8 @@ var functionsOf = sync.OnceValue(func() [][]NCCLFunction {
 	return out
 })
 
-// NCCLFunctionOf returns the device function with an index in a release, as ncclGetVersion gives it; false where the
-// release is not known or has no such function.
+// NCCLFunctionOf returns the device function with an index in a release, as launches have it and ncclGetVersion gives
+// it; false where the release is not known or has no such function.
 func NCCLFunctionOf(release int, index uint16) (*NCCLFunction, bool) {
 	if release > newestNCCL {
 		return nil, false
@@ -77,6 +79,9 @@ func NCCLFunctionOf(release int, index uint16) (*NCCLFunction, bool) {
 	for i := len(ncclReleases) - 1; i >= 0; i-- {
 		if release < ncclReleases[i].from {
 			continue
+		}
+		if bits := ncclReleases[i].indexed; bits != 0 {
+			index &= bits
 		}
 		if all := functionsOf()[i]; int(index) < len(all) {
 			return &all[index], true

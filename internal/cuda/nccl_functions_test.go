@@ -12,7 +12,8 @@ import (
 )
 
 // TestNCCLFunctions compares the order of functions with what each release's own src/device/generate.py writes into
-// device_table.cu: the names there without ncclDevFunc_, a line each.
+// device_table.cu: the names there without ncclDevFunc_, a line each. Of 2.31.2 and 2.32.3 they are what
+// ncclDevFuncTable of NVIDIA's library for sm_90 points to, by its relocations; both ways agree on 2.30.7.
 func TestNCCLFunctions(t *testing.T) {
 	for release, want := range map[int]string{
 		22203: "03a681572122efe7",
@@ -21,6 +22,8 @@ func TestNCCLFunctions(t *testing.T) {
 		22809: "c2940621ff767b42",
 		22907: "d88304144a28f5ee",
 		23007: "d88304144a28f5ee",
+		23102: "d88304144a28f5ee",
+		23203: "d88304144a28f5ee",
 	} {
 		text, n := "", uint16(0)
 		for ; ; n++ {
@@ -39,6 +42,20 @@ func TestNCCLFunctions(t *testing.T) {
 	}
 }
 
+// ncclAllReduceFunc is ncclFunc_t of an all-reduce.
+const ncclAllReduceFunc = 4
+
+// TestNCCLFunctionAndOperation: from 2.32 on a launch has the index in 11 bits and above it the operation, by the debug
+// information and the device code of 2.32.3 (ncclDevWorkBatch: funcId : 11, func : 4).
+func TestNCCLFunctionAndOperation(t *testing.T) {
+	want := NCCLFunction{Collective: "AllReduce", reduction: "Sum", kind: "f32", Algorithm: "RING", Protocol: "LL"}
+	for release, index := range map[int]uint16{23102: 261, 23203: ncclAllReduceFunc<<11 | 261} {
+		if f, ok := NCCLFunctionOf(release, index); !ok || *f != want {
+			t.Errorf("%d: %+v, want %+v", release, f, want)
+		}
+	}
+}
+
 func TestNCCLFunctionsThatAreNotKnown(t *testing.T) {
 	for _, c := range []struct {
 		release int
@@ -47,7 +64,9 @@ func TestNCCLFunctionsThatAreNotKnown(t *testing.T) {
 		{0, 0},
 		{22105, 0}, // launches otherwise
 		{22809, 670},
-		{23008, 0},
+		{23102, ncclAllReduceFunc<<11 | 261},
+		{23203, ncclAllReduceFunc<<11 | 673},
+		{23204, 0},
 		{22809, 1<<15 - 1},
 	} {
 		if f, ok := NCCLFunctionOf(c.release, c.index); ok {
