@@ -88,6 +88,9 @@ func TestMatchVersions(t *testing.T) {
 		{"cudaMemPrefetchAsync_ptsz", 14, "cudaMemPrefetchAsync_v2"},
 		{"cudaMemcpyBatchAsync", 12, "cudaMemcpyBatchAsync"},
 		{"cudaMemcpyBatchAsync", 13, "cudaMemcpyBatchAsync_v2"},
+		{"ncclAllReduceConfig", 0, "ncclAllReduce"},
+		{"ncclAlltoAllConfig", 0, "ncclAlltoAll"},
+		{"ncclCommInitRankConfig", 0, "ncclCommInitRankConfig"},
 		{"cuMemcpyHtoD_v", 0, "cuMemcpyHtoD_v"}, // no version: a function that the table has no row of its own for
 		{"cuGetErrorString", 0, ""},
 		{"cuGetProcAddress_v2", 0, ""},

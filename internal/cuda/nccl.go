@@ -3,20 +3,20 @@ package cuda
 // A communicator is an address of the process's own. Where a function has more than one slot of these, they lie as
 // Collective reads them.
 
-// ncclRows are NCCL's collective operations and what makes and ends communicators: nccl.h of 2.19 to 2.30; RCCL exports
+// ncclRows are NCCL's collective operations and what makes and ends communicators: nccl.h of 2.19 to 2.32; RCCL exports
 // the same names with the same parameters. Work begins at the end of the outermost group.
 func ncclRows() []Row {
 	return []Row{
-		exchange("ncclAllReduce", countAt(3), commAt(6), streamAt(7)).typed(4),
-		exchange("ncclReduceScatter", countAt(3), commAt(6), streamAt(7)).typed(4),
-		exchange("ncclAllGather", countAt(3), commAt(5), streamAt(6)).typed(4),
-		exchange("ncclAlltoAll", countAt(3), commAt(5), streamAt(6)).typed(4),
+		exchange("ncclAllReduce", countAt(3), commAt(6), streamAt(7)).typed(4).configured(),
+		exchange("ncclReduceScatter", countAt(3), commAt(6), streamAt(7)).typed(4).configured(),
+		exchange("ncclAllGather", countAt(3), commAt(5), streamAt(6)).typed(4).configured(),
+		exchange("ncclAlltoAll", countAt(3), commAt(5), streamAt(6)).typed(4).configured(),
 		exchange("ncclAllToAll", countAt(3), commAt(5), streamAt(6)).typed(4),
-		exchange("ncclBroadcast", countAt(3), commAt(6), streamAt(7)).typed(4),
+		exchange("ncclBroadcast", countAt(3), commAt(6), streamAt(7)).typed(4).configured(),
 		exchange("ncclBcast", countAt(2), commAt(5), streamAt(6)).typed(3),
-		exchange("ncclReduce", countAt(3), commAt(7), streamAt(8)).typed(4),
-		exchange("ncclGather", countAt(3), commAt(6), streamAt(7)).typed(4),
-		exchange("ncclScatter", countAt(3), commAt(6), streamAt(7)).typed(4),
+		exchange("ncclReduce", countAt(3), commAt(7), streamAt(8)).typed(4).configured(),
+		exchange("ncclGather", countAt(3), commAt(6), streamAt(7)).typed(4).configured(),
+		exchange("ncclScatter", countAt(3), commAt(6), streamAt(7)).typed(4).configured(),
 		exchange("ncclSend", countAt(2), commAt(5), streamAt(6)).typed(3),
 		exchange("ncclRecv", countAt(2), commAt(5), streamAt(6)).typed(3),
 		entry(groupCollective, "ncclGroupStart"),
@@ -38,6 +38,9 @@ func exchange(name string, count, comm, stream slot) Row {
 	r.Slots[3] = stream // whose upper byte has room for the type
 	return r
 }
+
+// configured declares that the operation is also exported with a configuration, as its last parameter (2.32).
+func (r Row) configured() Row { return r.only(r.Name, r.Name+"Config") }
 
 // Exchanges reports whether it is an operation in which data goes between GPUs.
 func (r *Row) Exchanges() bool { return r.Aux.Meaning == meansDataType }
@@ -67,7 +70,7 @@ func ReadExchange(args *[4]uint64) Exchange {
 // DataKind is enum ncclDataType_t.
 type DataKind uint8
 
-// dataKinds are their names and sizes in bytes, by number (nccl.h 2.30).
+// dataKinds are their names and sizes in bytes, by number (nccl.h 2.32).
 var dataKinds = []struct {
 	name  string
 	bytes uint64
