@@ -3,11 +3,9 @@ package profile
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"reflect"
 
-	"go.opentelemetry.io/ebpf-profiler/interpreter"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 )
 
@@ -17,33 +15,48 @@ import (
 // locations finds the lines of code of CPython 3.11 and later in one process.
 type locations struct {
 	memory remotememory.RemoteMemory
-	table  uint64 // offset of co_linetable in a code object
+	table  uint64 // offset of co_linetable in a code object; 0: not known
 }
 
 var errLineTable = errors.New("a table of lines of a size that makes no sense")
 
-// newLocations takes the offset out of the library's data, which keeps it to itself:
-// lines_test.go holds that the pinned version still has it.
-func newLocations(data interpreter.Data, memory remotememory.RemoteMemory) (l locations, err error) {
-	l.memory = memory
-	err = guard(func() error { // reflection panics where a field is missing
-		l.table = reflect.ValueOf(data).
-			Elem().
-			FieldByName("vmStructs").
-			FieldByName("PyCodeObject").
-			FieldByName("Linetable").
-			Uint()
-		return nil
-	})
+// Members of PyTypeObject and PyMemberDef (Include/cpython/object.h, structmember.h), the same since CPython 3.4.
+const (
+	typeMembers   = 240
+	memberSize    = 40
+	memberAt      = 16
+	maxMembers    = 64
+	maxCodeObject = 4096 // bytes
+)
+
+// lineTableOffset returns where code objects have co_linetable, as CPython says by the type of code; 0 before 3.10. The
+// library has read it, too, but keeps it to itself.
+func lineTableOffset(ef *pfelf.File) uint64 {
+	code, err := ef.LookupSymbolAddress("PyCode_Type")
 	if err != nil {
-		return l, fmt.Errorf("find out where CPython keeps lines: %w", err)
+		return 0
 	}
-	return l, nil
+	memory := ef.GetRemoteMemory()
+	member := memory.Ptr(libpf.Address(code) + typeMembers)
+	for range maxMembers {
+		name := memory.StringPtr(member)
+		if name == "" {
+			break
+		}
+		if offset := memory.Uint64(member + memberAt); name == "co_linetable" && offset < maxCodeObject {
+			return offset
+		}
+		member += memberSize
+	}
+	return 0
 }
 
 // line returns the line of an instruction of a code object that begins at line first;
 // 0 where it has none.
 func (l *locations) line(code uint64, instruction, first uint32) (uint32, error) {
+	if l.table == 0 {
+		return 0, nil
+	}
 	var word [8]byte
 	if err := l.memory.Read(libpf.Address(code+l.table), word[:]); err != nil {
 		return 0, err

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+
 	"github.com/inferscope/inferscope/internal/testkit/fuzzing"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
@@ -72,6 +74,34 @@ func checkTable(t *testing.T, python, table string, lines []string) {
 	}
 	if _, ok := lineOf(b, uint32(len(lines))); ok {
 		t.Fatalf("%s: %s has a line for an instruction behind the last", python, table)
+	}
+}
+
+// offsetProgram prints the file that holds CPython and where its code objects point to their table of lines.
+const offsetProgram = `
+import ctypes
+code = (lambda: 0).__code__
+table = code.co_linetable
+at = [o for o in range(16, 400, 8) if ctypes.c_void_p.from_address(id(code) + o).value == id(table)]
+files = [l.split()[-1] for l in open("/proc/self/maps") if "python" in l.split()[-1].rsplit("/", 1)[-1]]
+files.sort(key=lambda f: "libpython" not in f)
+print(files[0], *at)
+`
+
+func TestLineTableOffset(t *testing.T) {
+	for _, python := range pythonsOfTables() {
+		out, err := exec.CommandContext(t.Context(), python, "-c", offsetProgram).Output()
+		must.NoError(t, err)
+		fields := strings.Fields(string(out))
+		if len(fields) != 2 {
+			t.Fatalf("%s: %s", python, out)
+		}
+		ef, err := pfelf.Open(fields[0])
+		must.NoError(t, err)
+		if got := strconv.FormatUint(lineTableOffset(ef), 10); got != fields[1] {
+			t.Errorf("%s: at %s, want %s", fields[0], got, fields[1])
+		}
+		must.NoError(t, ef.Close())
 	}
 }
 

@@ -41,12 +41,13 @@ const maxPythonFiles = 32
 
 // pythonFile is what is known of one file that holds a CPython.
 type pythonFile struct {
-	data    interpreter.Data // nil: the file holds none
-	err     error            // why it cannot be read
-	runtime uint64           // address of _PyRuntime; 0 before 3.7
-	eval    []util.Range     // addresses of the interpreter's loop
-	mapper  pfelf.AddressMapper
-	fixed   bool // not relocated
+	data      interpreter.Data // nil: the file holds none
+	err       error            // why it cannot be read
+	runtime   uint64           // address of _PyRuntime; 0 before 3.7
+	eval      []util.Range     // addresses of the interpreter's loop
+	lineTable uint64           // offset in code objects; 0: not known
+	mapper    pfelf.AddressMapper
+	fixed     bool // not relocated
 }
 
 // pythons reads interpreters, each file once.
@@ -142,9 +143,7 @@ func (c *pythons) attach(p *proc.Process, m proc.Mapping) (*cpython, error) {
 	if f.runtime != 0 {
 		py.runtime = f.runtime + bias
 	}
-	if py.lines, err = newLocations(f.data, memory); err != nil {
-		return nil, err
-	}
+	py.lines = locations{memory, f.lineTable}
 	py.instance, err = f.data.Attach(&py.offsets, libpf.PID(p.PID), libpf.Address(bias), memory)
 	return py, err
 }
@@ -195,6 +194,7 @@ func (f *pythonFile) parse(name string, file *os.File) error {
 		return err
 	}
 	f.eval, f.mapper, f.fixed = offsets.eval, ef.GetAddressMapper(), ef.Type != etDyn
+	f.lineTable = lineTableOffset(ef)
 	if runtime, err := ef.LookupSymbolAddress("_PyRuntime"); err == nil {
 		f.runtime = uint64(runtime)
 	}
