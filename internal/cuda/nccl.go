@@ -54,7 +54,7 @@ func commAt(param uint8) slot  { return slot{param, meansCommunicator} }
 // Exchange is what a call of NCCL asks for.
 type Exchange struct {
 	Communicator uint64 // its address in the process
-	Elements     uint64 // of what one rank gives, or of reduce-scatter, gets
+	Elements     uint64 // of what one rank gives (of all-to-all and scatter, to each), or of reduce-scatter, gets
 	Type         DataKind
 	Stream       uint64
 }

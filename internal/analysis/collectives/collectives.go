@@ -299,13 +299,22 @@ func (s *summing) finish() {
 	})
 }
 
-// given is how much larger the data that a bandwidth is of is than what one rank gives: all of it, of all ranks, where
+// given is how much larger the data that a bandwidth is of is than what a call names: all of it, of all ranks, where
 // each gets a part or gives one (nccl-tests).
 func given(name string, ranks uint64) float64 {
-	if ranks > 0 && (name == "AllGather" || name == "ReduceScatter") {
+	if ranks > 0 && inParts(name) {
 		return float64(ranks)
 	}
 	return 1
+}
+
+// inParts reports whether a call of an operation names the part of one rank.
+func inParts(name string) bool {
+	switch name {
+	case "AllGather", "ReduceScatter", "AllToAll", "Gather", "Scatter":
+		return true
+	}
+	return false
 }
 
 // busFactor is how much a link carries of what a bandwidth is of (nccl-tests, doc/PERFORMANCE.md); 0 where that is not
@@ -317,7 +326,7 @@ func busFactor(name string, ranks uint64) float64 {
 		return 0
 	case name == "AllReduce":
 		return 2 * (n - 1) / n
-	case name == "AllGather", name == "ReduceScatter", name == "AllToAll":
+	case inParts(name):
 		return (n - 1) / n
 	}
 	return 1

@@ -113,7 +113,7 @@ func TestWhichCallLaunched(t *testing.T) {
 	}
 }
 
-// TestBandwidths are the examples of nccl-tests' PERFORMANCE.md.
+// TestBandwidths are the examples of nccl-tests' PERFORMANCE.md, and of what it lacks the factors of its programs.
 func TestBandwidths(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -124,7 +124,10 @@ func TestBandwidths(t *testing.T) {
 		{"AllReduce", 2, 1, 1},
 		{"AllGather", 4, 4, 0.75},
 		{"ReduceScatter", 4, 4, 0.75},
-		{"AllToAll", 4, 1, 0.75},
+		{"AllToAll", 4, 4, 0.75},
+		{"Gather", 4, 4, 0.75},
+		{"Scatter", 4, 4, 0.75},
+		{"Send", 4, 1, 1},
 		{"Broadcast", 4, 1, 1},
 		{"AllReduce", 0, 1, 0},
 		{"AllReduce", 1, 1, 0},
