@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/overhead"
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 // governed is the governor's view of one target. It implements overhead.Target.
@@ -165,14 +166,11 @@ func (t *governed) readSwitches() {
 	})
 	for _, tid := range busy[:min(len(busy), maxSwitches)] {
 		s := t.threads[tid]
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", s.pid, tid))
-		_, rest, found := bytes.Cut(text, []byte("\nvoluntary_ctxt_switches:"))
-		if err != nil || !found {
+		text, err := procfile.ReadStatus(fmt.Sprintf("/proc/%d/task/%d/status", s.pid, tid))
+		if err != nil {
 			continue
 		}
-		line, _, _ := bytes.Cut(rest, []byte("\n"))
-		n, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 10, 64)
-		if err == nil {
+		if n, err := strconv.ParseUint(text.Field("voluntary_ctxt_switches"), 10, 64); err == nil {
 			s.waited, s.counted = n, s.slices
 		}
 	}

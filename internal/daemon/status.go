@@ -5,12 +5,12 @@ import (
 	"os"
 	"runtime/metrics"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/version"
 	"github.com/inferscope/inferscope/internal/recording"
@@ -302,10 +302,8 @@ func cost(pid int) api.Self {
 		out.CPU = time.Duration(t.Nano()).Seconds()
 	}
 	if statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err == nil {
-		if fields := strings.Fields(string(statm)); len(fields) > 1 {
-			pages, _ := strconv.ParseInt(fields[1], 10, 64)
-			out.RSS = pages * int64(os.Getpagesize())
-		}
+		m, _ := procfile.ParseStatm(statm)
+		out.RSS = m.Resident
 	}
 	return out
 }

@@ -144,7 +144,7 @@ func TestStateOfATarget(t *testing.T) {
 		"Name:\tevil\\nTracerPid:\t9\nSeccomp:\tgarbage\n": 0,
 	} {
 		limited := 0
-		for _, c := range stateChecks(text) {
+		for _, c := range stateChecks([]byte(text)) {
 			if c.State == stateLimited {
 				limited++
 			}

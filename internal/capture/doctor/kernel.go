@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/feature"
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 // oldest is the first kernel that has all that is needed.
@@ -278,7 +279,7 @@ func (m *machine) ownSeccomp() check {
 		c.State, c.Found = stateUnknown, err.Error()
 		return c
 	}
-	if field(status, "Seccomp") == "2" {
+	if procfile.Status(status).Field("Seccomp") == "2" {
 		c.Found = "filtered"
 	}
 	return c // what it forbids shows above
@@ -293,14 +294,4 @@ func (m *machine) namespace() check {
 		c.State = stateUnknown
 	}
 	return c
-}
-
-// field returns the value of a line of /proc/PID/status. The kernel escapes newlines in names.
-func field(status, name string) string {
-	for line := range strings.Lines(status) {
-		if key, value, ok := strings.Cut(line, ":"); ok && key == name {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
-// maxStatus bounds what is read of /proc/PID/status, in bytes.
-const maxStatus = 1 << 20
-
 // target looks at one process.
 func (m *machine) target(o Options) (section, error) {
 	p, err := proc.Describe(o.PID)
@@ -20,12 +17,12 @@ func (m *machine) target(o Options) (section, error) {
 	}
 	defer func() { _ = p.Close() }() // it was only looked at
 	s := section{Title: fmt.Sprintf("Process %d (%s)", p.PID, p.Comm)}
-	text, err := procfile.Head(fmt.Sprintf("/proc/%d/status", p.PID), maxStatus)
+	text, err := procfile.ReadStatus(fmt.Sprintf("/proc/%d/status", p.PID))
 	if err != nil {
 		return s, err
 	}
 	s.Checks = append(s.Checks, m.namespaces(p.PID)...)
-	s.Checks = append(s.Checks, stateChecks(string(text))...)
+	s.Checks = append(s.Checks, stateChecks(text)...)
 	s.Checks = append(s.Checks, m.cupti(p, o.Agents)...)
 	return s, nil
 }
@@ -71,22 +68,22 @@ func list(names []string) string {
 }
 
 // stateChecks reads from /proc/PID/status what keeps an agent out.
-func stateChecks(status string) []check {
+func stateChecks(status procfile.Status) []check {
 	const noAgent = "GPU activity: the agent cannot be loaded; launches are recorded by probes"
 	seccomp := check{Name: "seccomp", State: stateOK, Found: "none"}
-	switch field(status, "Seccomp") {
+	switch status.Field("Seccomp") {
 	case "1":
 		seccomp.State, seccomp.Found, seccomp.Lost, seccomp.Fix = stateLimited, "strict", noAgent, "start the program with `inferscope run`"
 	case "2":
 		seccomp.Found = "filtered; whether the agent's system calls pass is asked of the filter before it is loaded"
 	}
 	tracer := check{Name: "tracer", State: stateOK, Found: "none"}
-	if pid := field(status, "TracerPid"); pid != "" && pid != "0" {
+	if pid := status.Field("TracerPid"); pid != "" && pid != "0" {
 		tracer.State, tracer.Found, tracer.Lost = stateLimited, "pid "+pid, noAgent
 		tracer.Fix = "end the debugger or tracer, or start the program with `inferscope run`"
 	}
 	out := []check{seccomp, tracer}
-	if strings.Contains(field(status, "x86_Thread_features"), "shstk") {
+	if strings.Contains(status.Field("x86_Thread_features"), "shstk") {
 		out = append(out, check{
 			Name: "shadow stack", State: stateLimited, Found: "in use", Lost: noAgent,
 			Fix: "start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off, or with `inferscope run`",

@@ -3,9 +3,10 @@ package feature
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 // Capability is a bit of the effective set.
@@ -104,13 +105,6 @@ func (p Prober) capabilities() capabilities {
 	if err != nil {
 		return capabilities{}
 	}
-	for line := range strings.Lines(s) {
-		hex, ok := strings.CutPrefix(line, "CapEff:")
-		if !ok {
-			continue
-		}
-		set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-		return capabilities{Known: err == nil, set: set}
-	}
-	return capabilities{}
+	set, err := strconv.ParseUint(procfile.Status(s).Field("CapEff"), 16, 64)
+	return capabilities{Known: err == nil, set: set}
 }

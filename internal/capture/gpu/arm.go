@@ -15,6 +15,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/clock"
 	"github.com/inferscope/inferscope/internal/capture/gpu/quiesce"
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 // widenPeriod is the least time between two widenings of a gate to the same extent: a target that asks again and again
@@ -144,13 +145,11 @@ func signalsFor(caught uint64) (launches, calls unix.Signal) {
 
 // caughtBy returns the signals that a process handles, as a mask; 0 where that cannot be read.
 func caughtBy(p *proc.Process) uint64 {
-	text, err := os.ReadFile(procPath(p, "status"))
+	text, err := procfile.ReadStatus(procPath(p, "status"))
 	if err != nil {
 		return 0
 	}
-	_, after, _ := bytes.Cut(text, []byte("\nSigCgt:"))
-	line, _, _ := bytes.Cut(after, []byte("\n"))
-	mask, _ := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+	mask, _ := strconv.ParseUint(text.Field("SigCgt"), 16, 64)
 	return mask
 }
 

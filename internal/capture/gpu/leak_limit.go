@@ -1,15 +1,14 @@
 package gpu
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/capture/proc"
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 // guard looks at what the windows of a session leave in its process's memory, and opens no
@@ -87,14 +86,6 @@ func ownMemory(p *proc.Process) (int64, bool) {
 	if err != nil || !p.Alive() {
 		return 0, false
 	}
-	fields := bytes.Fields(text)
-	if len(fields) < 3 {
-		return 0, false
-	}
-	resident, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	shared, err2 := strconv.ParseInt(string(fields[2]), 10, 64)
-	if err != nil || err2 != nil {
-		return 0, false
-	}
-	return (resident - shared) * int64(os.Getpagesize()), true
+	m, ok := procfile.ParseStatm(text)
+	return m.Resident - m.Shared, ok
 }

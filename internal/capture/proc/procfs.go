@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 // procfs reads /proc, with a bound on bytes and, where the target can make a
@@ -58,12 +60,11 @@ func (fs *procfs) stat(pid uint32) (stat, error) {
 }
 
 func (fs *procfs) status(pid uint32) (status, error) {
-	f, err := os.Open(fs.path(pid, "status"))
+	text, err := procfile.ReadStatus(fs.path(pid, "status"))
 	if err != nil {
 		return status{}, err
 	}
-	defer f.Close()
-	return parseStatus(f)
+	return parseStatus(text), nil
 }
 
 // cmdline returns the arguments joined with spaces, or "" where they cannot be

@@ -1,11 +1,9 @@
 package proc
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -66,37 +64,15 @@ type status struct {
 	alive bool   // it has memory: VmSize
 }
 
-// maxStatus bounds a read of /proc/PID/status: a process may be in 65,536 groups of 11 bytes.
-const maxStatus = 1 << 20
-
-// parseStatus reads /proc/PID/status. A comm cannot forge a line: the kernel
-// escapes newlines in Name. Fields that are absent stay 0 (VmLib of a zombie).
-func parseStatus(r io.Reader) (status, error) {
+func parseStatus(text procfile.Status) status {
 	var s status
-	lines := bufio.NewReaderSize(io.LimitReader(r, maxStatus), 4096)
-	for {
-		line, err := lines.ReadSlice('\n')
-		for errors.Is(err, bufio.ErrBufferFull) {
-			line = nil // Groups, of no interest; its bytes are overwritten now
-			_, err = lines.ReadSlice('\n')
-		}
-		if len(line) > 0 {
-			s.take(line)
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return s, nil
-		case err != nil:
-			return s, err
-		}
+	for key, value := range text.Lines() {
+		s.take(key, value)
 	}
+	return s
 }
 
-func (s *status) take(line []byte) {
-	key, value, ok := bytes.Cut(line, []byte(":"))
-	if !ok {
-		return
-	}
+func (s *status) take(key, value []byte) {
 	fields := bytes.Fields(value)
 	if len(fields) == 0 {
 		return

@@ -1,10 +1,12 @@
 package proc
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
+
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 // Bounds of reading threads.
@@ -76,22 +78,14 @@ func (t *TIDs) scan() {
 
 // innermost returns the last number of the NSpid line of a status file.
 func innermost(path string) (uint32, bool) {
-	f, err := os.Open(path)
+	text, err := procfile.ReadStatus(path)
 	if err != nil {
 		return 0, false
 	}
-	defer f.Close()
-	var room [maxNSStatus]byte
-	n, _ := f.Read(room[:])
-	_, rest, ok := bytes.Cut(room[:n], []byte("\nNSpid:"))
-	if !ok {
-		return 0, false
-	}
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	fields := bytes.Fields(line)
+	fields := strings.Fields(text.Field("NSpid"))
 	if len(fields) == 0 {
 		return 0, false
 	}
-	tid, err := strconv.ParseUint(string(fields[len(fields)-1]), 10, 32)
+	tid, err := strconv.ParseUint(fields[len(fields)-1], 10, 32)
 	return uint32(tid), err == nil
 }

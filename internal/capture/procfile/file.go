@@ -8,6 +8,7 @@
 package procfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -119,5 +120,8 @@ func Head(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, limit))
+	var text bytes.Buffer
+	text.Grow(int(min(limit, 4096))) // most of them fit
+	_, err = text.ReadFrom(io.LimitReader(file, limit))
+	return text.Bytes(), err
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,34 @@ func TestParseCPUs(t *testing.T) {
 	for _, bad := range []string{"", "x", "3-1", "0-9000", "0-", "-3", "1,,2", "99999999999999999999"} {
 		if got, err := ParseCPUs(bad); err == nil {
 			t.Errorf("%q: %v without an error", bad, got)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	s := Status("Name:\tUid:\\n7\nNoColon\nUid:\t1000\t0\nEmpty:\nNSpid:\t6 \n")
+	for name, want := range map[string]string{
+		"Name": "Uid:\\n7", "Uid": "1000\t0", "NSpid": "6", "Empty": "", "No": "",
+	} {
+		if got := s.Field(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	own, err := ReadStatus("/proc/self/status")
+	must.NoError(t, err)
+	if own.Field("Pid") != strconv.Itoa(os.Getpid()) {
+		t.Errorf("own pid is %q", own.Field("Pid"))
+	}
+}
+
+func TestParseStatm(t *testing.T) {
+	page := int64(os.Getpagesize())
+	if m, ok := ParseStatm([]byte("90 30 20 1 0 5 0\n")); !ok || m.Resident != 30*page || m.Shared != 20*page {
+		t.Errorf("%+v, %v", m, ok)
+	}
+	for _, bad := range []string{"", "1 2", "1 x 3", "1 2 99999999999999999999"} {
+		if m, ok := ParseStatm([]byte(bad)); ok {
+			t.Errorf("%q: %+v", bad, m)
 		}
 	}
 }

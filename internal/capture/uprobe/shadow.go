@@ -14,8 +14,6 @@ import (
 var errShadowStack = errors.New("the process has shadow stacks, which Linux before 6.11 does not keep right where a " +
 	"return is probed: start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off")
 
-const maxStatus = 1 << 20 // bytes of /proc/PID/status; a process may be in 65,536 groups
-
 // returnsKill returns errShadowStack where a return probe would kill the process pid. The kernel puts the address of
 // its trampoline in place of the return address, and only since 6.11 on the shadow stack too ("x86/shstk: Make return
 // uprobe work with shadow stack"): before, the thread gets SIGSEGV when the function returns.
@@ -27,11 +25,11 @@ func returnsKill(pid uint32) error {
 	if keepsShadowStacks(unix.ByteSliceToString(u.Release[:])) {
 		return nil
 	}
-	status, err := procfile.Head(fmt.Sprintf("/proc/%d/status", pid), maxStatus)
+	status, err := procfile.ReadStatus(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return nil //nolint:nilerr // it has gone: the attachment says so
 	}
-	if hasShadowStack(string(status)) {
+	if hasShadowStack(status) {
 		return errShadowStack
 	}
 	return nil
@@ -48,11 +46,6 @@ func keepsShadowStacks(release string) bool {
 }
 
 // hasShadowStack reads the text of /proc/PID/status (x86_Thread_features: since Linux 6.6).
-func hasShadowStack(status string) bool {
-	for line := range strings.Lines(status) {
-		if key, value, ok := strings.Cut(line, ":"); ok && key == "x86_Thread_features" {
-			return strings.Contains(value, "shstk")
-		}
-	}
-	return false
+func hasShadowStack(status procfile.Status) bool {
+	return strings.Contains(status.Field("x86_Thread_features"), "shstk")
 }

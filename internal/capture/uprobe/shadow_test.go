@@ -24,7 +24,7 @@ func TestHasShadowStack(t *testing.T) {
 		"Name:\tshstk\nSeccomp:\t0\n": false,
 		"":                            false,
 	} {
-		if got := hasShadowStack(status); got != want {
+		if got := hasShadowStack([]byte(status)); got != want {
 			t.Errorf("%q: %v, want %v", status, got, want)
 		}
 	}

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -22,24 +21,19 @@ type status struct {
 	features string   // x86_Thread_features
 }
 
-const maxStatus = 1 << 20 // bytes; a process may be in 65,536 groups
-
-// readStatus reads the status of one thread. A comm cannot forge a line: the kernel escapes newlines.
+// readStatus reads the status of one thread.
 func readStatus(pid, tid int) (status, error) {
-	text, err := procfile.Head(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid), maxStatus)
+	text, err := procfile.ReadStatus(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
 	if err != nil {
 		return status{}, err
 	}
 	return parseStatus(text), nil
 }
 
-func parseStatus(text []byte) status {
+func parseStatus(text procfile.Status) status {
 	var s status
-	for line := range bytes.Lines(text) {
-		key, value, ok := strings.Cut(string(line), ":")
-		if ok {
-			s.take(key, strings.TrimSpace(value))
-		}
+	for key, value := range text.Lines() {
+		s.take(string(key), string(value))
 	}
 	return s
 }

@@ -12,8 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"golang.org/x/sys/unix"
+
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 )
 
 const (
@@ -121,12 +122,8 @@ func parseStat(text string) (faults, start uint64, err error) {
 // resident returns the resident memory of a process in bytes; 0 where it is not known.
 func (f files) resident(pid uint32) uint64 {
 	text, _ := f.read(fmt.Sprintf("/proc/%d/statm", pid))
-	fields := strings.Fields(text)
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseUint(fields[1], 10, 64)
-	return pages * uint64(os.Getpagesize())
+	m, _ := procfile.ParseStatm([]byte(text))
+	return uint64(m.Resident)
 }
 
 // numaPages adds the pages of a process to total, by node, in units of the base page.
