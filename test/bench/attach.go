@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
@@ -151,9 +152,9 @@ func (a *attaching) report(t *table) {
 	if len(a.sum) == 0 {
 		return // the error says why
 	}
-	sum := median(a.sum)
+	sum := overhead.Median(a.sum)
 	figure := fmt.Sprintf("%.0f ms", sum)
-	remark := fmt.Sprintf("attach %.0f, detach %.0f", median(a.on), median(a.off))
+	remark := fmt.Sprintf("attach %.0f, detach %.0f", overhead.Median(a.on), overhead.Median(a.off))
 	if !a.goal {
 		t.add(a.name, figure, remark)
 		return
@@ -168,7 +169,7 @@ func (a *attaching) extrapolate(t *table, n int) {
 		return
 	}
 	times := float64(n) / float64(len(a.sites)) / 1000
-	t.add(a.name+", before kernel 6.6", fmt.Sprintf("%.0f s", median(a.sum)*times),
+	t.add(a.name+", before kernel 6.6", fmt.Sprintf("%.0f s", overhead.Median(a.sum)*times),
 		fmt.Sprintf("attach %.1f, detach %.0f: extrapolated from %d functions",
-			median(a.on)*times, median(a.off)*times, len(a.sites)))
+			overhead.Median(a.on)*times, overhead.Median(a.off)*times, len(a.sites)))
 }

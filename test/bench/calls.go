@@ -7,6 +7,8 @@ import (
 	"os/exec"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/inferscope/inferscope/internal/capture/overhead"
 )
 
 const (
@@ -147,9 +149,9 @@ func (c *callBench) round(ctx context.Context) error {
 }
 
 func (c *callBench) report(t *table) {
-	ns := func(x []float64) string { return fmt.Sprintf("%.0f ns", median(x)) }
+	ns := func(x []float64) string { return fmt.Sprintf("%.0f ns", overhead.Median(x)) }
 	times := func(a, b []float64) (float64, string) {
-		r := median(ratios(a, b))
+		r := overhead.Median(ratios(a, b))
 		return r, fmt.Sprintf("%.2f x the empty probe", r)
 	}
 	empty := c.atPoint.added
@@ -175,8 +177,8 @@ func (c *callBench) reportBpftrace(t *table) {
 		t.add(what, "-", "skipped: bpftrace is not installed")
 		return
 	}
-	r := median(ratios(c.counted.added, c.own.added))
-	figure, remark := fmt.Sprintf("%.0f ns", median(c.counted.added)), fmt.Sprintf("%.1f x ours", r)
+	r := overhead.Median(ratios(c.counted.added, c.own.added))
+	figure, remark := fmt.Sprintf("%.0f ns", overhead.Median(c.counted.added)), fmt.Sprintf("%.1f x ours", r)
 	if c.lib.thunk {
 		t.held(what, figure, remark, fmt.Sprintf(">= %d x ours", goalBpftrace), r >= goalBpftrace)
 		return

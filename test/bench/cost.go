@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/cudaapi"
+	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/profile"
 	"github.com/inferscope/inferscope/internal/capture/ring"
@@ -352,7 +353,7 @@ func (b *costBench) cell(ctx context.Context, s *steady, source *costSource) (te
 		offs = append(offs, ns[0], ns[3])
 	}
 	mid, half := interval(added)
-	return fmt.Sprintf("%+.2f ± %.2f%%", mid, half), median(offs), nil
+	return fmt.Sprintf("%+.2f ± %.2f%%", mid, half), overhead.Median(offs), nil
 }
 
 // turn switches a source on or off and lets that settle.
@@ -374,5 +375,5 @@ func interval(x []float64) (mid, half float64) {
 	n := len(s)
 	reach := int(math.Ceil(0.98 * math.Sqrt(float64(n))))
 	low, high := max(0, n/2-reach), min(n-1, (n-1)/2+reach)
-	return median(s), (s[high] - s[low]) / 2
+	return overhead.Median(s), (s[high] - s[low]) / 2
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 )
@@ -131,9 +132,9 @@ func (d *daemon) report(ctx context.Context, t *table, made uint64, c daemonShar
 	if status.Rings.Calls != made {
 		return fmt.Errorf("the daemon saw %d of %d calls", status.Rings.Calls, made)
 	}
-	figure := func(x []float64) string { return fmt.Sprintf("%.2f %%", median(x)) }
+	figure := func(x []float64) string { return fmt.Sprintf("%.2f %%", overhead.Median(x)) }
 	held := func(what string, shares []float64, remark string) {
-		t.held(what, figure(shares), remark, fmt.Sprintf("<= %.0f %%", goalCPU), median(shares) <= goalCPU)
+		t.held(what, figure(shares), remark, fmt.Sprintf("<= %.0f %%", goalCPU), overhead.Median(shares) <= goalCPU)
 	}
 	t.title("The daemon, default settings, cudasim r580, %d s each: all %d calls seen", paceMS/1000, made)
 	t.add("CPU while nothing happens", figure(c.idle), "of a core")

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/inferscope/inferscope/internal/capture/clock"
+	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
@@ -66,11 +67,11 @@ func drainCosts(ctx context.Context, l *lab, t *table) error {
 			kept = append(kept, ns)
 		}
 	}
-	ns := median(read)
+	ns := overhead.Median(read)
 	t.title("Drain of %d events that our probe wrote on another CPU (CPU time of the reader)", drainCalls)
 	t.held("ring reader", fmt.Sprintf("%.1f ns", ns), "per event",
 		fmt.Sprintf("<= %.0f ns", goalDrain), ns <= goalDrain)
-	t.add("ring reader and recorder", fmt.Sprintf("%.1f ns", median(kept)),
+	t.add("ring reader and recorder", fmt.Sprintf("%.1f ns", overhead.Median(kept)),
 		"per event, once the recorder has taken all its memory")
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,15 +46,6 @@ func attempt(f func(tb testing.TB)) error {
 	}()
 	<-done
 	return s.err
-}
-
-// median returns the middle of x, or the mean of the two in the middle; 0 of nothing.
-func median(x []float64) float64 {
-	if len(x) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(x))
-	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2
 }
 
 // ratios divides round by round: what both sides of a round had to bear cancels out.

@@ -146,14 +146,15 @@ func spread(residuals []float64, k int) float64 {
 		square += r * r
 	}
 	freedom := float64(len(residuals) - k)
-	scale := madNormal * median(sizes) * math.Sqrt(float64(len(residuals))/freedom)
+	scale := madNormal * Median(sizes) * math.Sqrt(float64(len(residuals))/freedom)
 	if freedom < few {
 		scale = max(scale, math.Sqrt(square/freedom))
 	}
 	return scale
 }
 
-func median(v []float64) float64 {
+// Median returns the middle of v, or the mean of the two in the middle; 0 of nothing.
+func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}

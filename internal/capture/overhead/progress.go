@@ -220,7 +220,7 @@ func (s *signal) spread(now uint64, by pitch) (share float64, ok bool) {
 	for i := 1; i < len(logs); i++ {
 		steps = append(steps, math.Abs(logs[i]-logs[i-1]))
 	}
-	return madNormal * median(steps), true
+	return madNormal * Median(steps), true
 }
 
 // rateOf returns the rate of one signal in [from, to) (ns).

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/capture/overhead"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
@@ -66,11 +67,6 @@ func (s spinner) ourProbe(b *testing.B, a *uprobe.Attacher, w want) func() func(
 	}
 }
 
-func median(x []float64) float64 {
-	slices.Sort(x)
-	return x[len(x)/2]
-}
-
 // BenchmarkHotPath: what a probe adds to a call, for each kind of probe, in
 // interleaved rounds; x-empty is the median over rounds of the ratio to an empty
 // probe on the same instruction. Run with -benchtime=25x: an iteration is a round.
@@ -106,9 +102,9 @@ func BenchmarkHotPath(b *testing.B) {
 		}
 	}
 	for i, k := range kinds {
-		b.ReportMetric(median(added[i]), k.name+"-ns")
+		b.ReportMetric(overhead.Median(added[i]), k.name+"-ns")
 		if i > 0 {
-			b.ReportMetric(median(ratio[i]), k.name+"-x-empty")
+			b.ReportMetric(overhead.Median(ratio[i]), k.name+"-x-empty")
 		}
 	}
 	b.ReportMetric(0, "ns/op")
