@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"net"
 	"net/http"
@@ -148,6 +149,18 @@ func (d *fakeDaemon) Record(
 func (d *fakeDaemon) Continuous(context.Context, uint32) (func(), error) {
 	d.continuous.Add(1)
 	return func() {}, nil
+}
+
+func (*fakeDaemon) Steady() (end func()) { return func() {} }
+
+var errUnsupported = clierror.New(clierror.Unsupported, "use a real one", errors.New("a fake daemon cannot do that"))
+
+func (*fakeDaemon) Watch(context.Context, api.WatchRequest) error { return errUnsupported }
+
+func (*fakeDaemon) Release(context.Context, api.WatchRequest) error { return errUnsupported }
+
+func (*fakeDaemon) Save(context.Context, uint32, string) ([]string, error) {
+	return nil, errUnsupported
 }
 
 type fakeRecording struct{ rec *recording.Recording }

@@ -149,7 +149,7 @@ func (f *recordFlags) connect(cfg *daemon.Config, s config.Settings, environ con
 	if f.dir == "" {
 		return
 	}
-	cfg.Record = func(facts func(api.Facts)) (daemon.Archiver, error) {
+	cfg.Record = func(facts func(api.Facts)) (*fleet.Process, error) {
 		dir, err := filepath.Abs(f.dir)
 		if err != nil {
 			return nil, err

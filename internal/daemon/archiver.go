@@ -13,15 +13,6 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
-// Archiver keeps recordings on the disk: fleet.Process.
-type Archiver interface {
-	State() api.Kept
-	// Save writes the retained events of a target, or of all if pid is 0, and returns the paths.
-	Save(ctx context.Context, pid uint32, reason string) ([]string, error)
-	// Close completes unfinished writes.
-	Close()
-}
-
 // Save writes the retained events of a target to disk.
 func (d *Daemon) Save(ctx context.Context, pid uint32, reason string) ([]string, error) {
 	k := d.archiver.Load()
@@ -30,7 +21,7 @@ func (d *Daemon) Save(ctx context.Context, pid uint32, reason string) ([]string,
 			"start it with --record-dir DIR, or use `inferscope record`",
 			errors.New("this daemon keeps no recordings on the disk"))
 	}
-	return (*k).Save(ctx, pid, reason)
+	return k.Save(ctx, pid, reason)
 }
 
 // saveOnSignal saves the retained events of all targets on each SIGUSR1.
@@ -59,6 +50,6 @@ func (d *Daemon) kept() *api.Kept {
 	if k == nil {
 		return nil
 	}
-	s := (*k).State()
+	s := k.State()
 	return &s
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/discover"
 	"github.com/inferscope/inferscope/internal/capture/sched/pressure"
 	"github.com/inferscope/inferscope/internal/daemon/api"
+	"github.com/inferscope/inferscope/internal/fleet"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -35,7 +36,7 @@ type Parts struct {
 	Rings    rings
 	Recorder *recording.Recorder
 	Sources  []Source
-	Counter  counter        // may be nil
+	Counter  counter        // nil: metrics are off
 	Dumper   dumper         // may be nil: then no dumps are made
 	Pods     *discover.Pods // may be nil: then pods are known only from what the node shows
 }
@@ -89,16 +90,13 @@ type Daemon struct {
 
 	governing  *governing
 	discovery  *discovery
-	archiver   atomic.Pointer[Archiver] // nil: no recordings are kept on the disk
-	incomplete bool                     // Run returned before everything had ended
+	archiver   atomic.Pointer[fleet.Process] // nil: no recordings are kept on the disk
+	incomplete bool                          // Run returned before everything had ended
 }
 
 // New creates a daemon, which does nothing before Run. It is an error if two sources have function tables, stacks, GPU
 // activity, or named ranges.
 func New(opts Options, p Parts) (*Daemon, error) {
-	if p.Counter == nil {
-		p.Counter = noCounter{}
-	}
 	d := &Daemon{
 		opts: opts, parts: p, log: p.Log, clock: p.Clock, watcher: p.Watcher, rings: p.Rings,
 		recorder: p.Recorder, sources: p.Sources, host: host(), started: p.Clock(),

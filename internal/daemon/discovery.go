@@ -21,11 +21,6 @@ type Discover struct {
 	Admit func(pid uint32) error // says why a process is not to be watched; nil: all are
 }
 
-// finder is a watcher that reports processes which have begun to use a GPU: proc.Watcher with Options.Discover.
-type finder interface {
-	Found() <-chan uint32
-}
-
 // expireEvery is the interval of the search for targets whose recordings have expired.
 const expireEvery = time.Second
 
@@ -64,16 +59,9 @@ func newDiscovery(opts *Discover, d *Daemon) *discovery {
 	if opts != nil {
 		o.Rules = opts.Rules
 	}
-	o.Polled = s.found() == nil
+	o.Polled = d.watcher.Found() == nil
 	s.finder = discover.New(o)
 	return s
-}
-
-func (s *discovery) found() <-chan uint32 {
-	if f, ok := s.daemon.watcher.(finder); ok {
-		return f.Found()
-	}
-	return nil
 }
 
 // run finds targets until ctx is done.
@@ -81,7 +69,7 @@ func (s *discovery) run(ctx context.Context) {
 	if s.opts == nil {
 		return
 	}
-	go s.finder.Run(ctx, s.found())
+	go s.finder.Run(ctx, s.daemon.watcher.Found())
 	ticker := time.NewTicker(expireEvery)
 	defer ticker.Stop()
 	for {

@@ -171,7 +171,9 @@ func (d *drainer) takeFresh(batch []event.Event) {
 
 func (d *drainer) take(batch []event.Event) {
 	d.recorder.Append(batch...)
-	d.counter.Add(batch)
+	if d.counter != nil {
+		d.counter.Add(batch)
+	}
 	var calls, faults uint64
 	for i := range batch {
 		faults += uint64(batch[i].Flags & event.Fault >> 1)

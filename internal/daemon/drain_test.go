@@ -92,7 +92,7 @@ func TestARecordingWaitsForWhatIsHeldBack(t *testing.T) {
 			rec, err := recording.NewRecorder(recording.MinBudget, time.Minute)
 			must.NoError(t, err)
 			var now uint64
-			d := newDrainer(&fakeRings{}, rec, noCounter{},
+			d := newDrainer(&fakeRings{}, rec, nil,
 				newLossHistory(always, func() ([]loss.Loss, error) { return nil, nil }), clock.Monotonic)
 			d.feeds, d.settlers = []*feed{newFeed(s, d.recorder.Since)}, []settlingFeeder{s}
 			d.clock = func() uint64 { now += c.clock; return now }
@@ -162,7 +162,7 @@ func BenchmarkTake(b *testing.B) {
 	rec, err := recording.NewRecorder(100_000_000, time.Minute)
 	must.NoError(b, err)
 	history := newLossHistory(always, func() ([]loss.Loss, error) { return nil, nil })
-	d := newDrainer(&fakeRings{}, rec, noCounter{}, history, clock.Monotonic)
+	d := newDrainer(&fakeRings{}, rec, nil, history, clock.Monotonic)
 	batch := make([]event.Event, 512)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -14,6 +14,9 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
+// What follows are sources by what they can do. cmd chooses them: the daemon imports none, so that most of these have
+// one implementation.
+
 // callObserver is a source that inspects fresh events, to resolve names that disappear later.
 type callObserver interface {
 	// Observe receives every batch from the rings, in the drain goroutine; the batch is valid only until it returns.
@@ -49,11 +52,7 @@ type requester interface {
 	OnEnd(f func(*recording.Request))
 	// Serving returns how many requests each process is serving. It may be called from any goroutine.
 	Serving() map[uint32]int
-}
-
-// stepper is a source of the steps of inference engines.
-type stepper interface {
-	// Steps returns those within [from, to] (ns), and the requests that they worked on.
+	// Steps returns the steps of inference engines within [from, to] (ns), and the requests that they worked on.
 	Steps(from, to uint64) ([]recording.Step, []recording.EngineRequest)
 }
 
@@ -100,7 +99,6 @@ type evidence struct {
 	linkers    []linking
 	helped     []helped
 	requesters []requester
-	steppers   []stepper
 }
 
 func gather(sources []Source) evidence {
@@ -111,7 +109,6 @@ func gather(sources []Source) evidence {
 		appendIf(&e.namers, s)
 		appendIf(&e.helped, s)
 		appendIf(&e.requesters, s)
-		appendIf(&e.steppers, s)
 		appendIf(&e.sensing, s)
 		appendIf(&e.drivers, s)
 		appendIf(&e.comms, s)
@@ -151,7 +148,7 @@ func (d *Daemon) pusher(o push.Options) *push.Pusher {
 
 // engines returns the requests that engines worked on within [from, to].
 func (e *evidence) engines(from, to uint64) (out []recording.EngineRequest) {
-	for _, s := range e.steppers {
+	for _, s := range e.requesters {
 		_, requests := s.Steps(from, to)
 		out = append(out, requests...)
 	}
@@ -225,9 +222,7 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 		m.Requests = append(m.Requests, slices.DeleteFunc(r.Requests(m.From, m.To), func(r recording.Request) bool {
 			return !v.has(r.PID) || v.owns != nil && !v.owns(&event.Event{TS: r.Received, PID: r.PID})
 		})...)
-	}
-	for _, s := range e.steppers {
-		v.addSteps(m, s)
+		v.addSteps(m, r)
 	}
 	slices.SortFunc(m.Objects, func(a, b recording.Object) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Inode, b.Inode))
@@ -238,7 +233,7 @@ func (e *evidence) name(m *recording.Meta, v *view) {
 }
 
 // addSteps adds the steps of the target's engines. A request without an answer is left out: its owner is unknown.
-func (v *view) addSteps(m *recording.Meta, s stepper) {
+func (v *view) addSteps(m *recording.Meta, s requester) {
 	own := func(pid uint32, ts uint64) bool {
 		return v.has(pid) && (v.owns == nil || v.owns(&event.Event{TS: ts, PID: pid}))
 	}

@@ -66,6 +66,8 @@ func (w *fakeWatcher) emit(kind proc.ChangeKind, p proc.Process, at uint64) {
 
 func (w *fakeWatcher) Changes() <-chan proc.Change { return w.changes }
 
+func (w *fakeWatcher) Found() <-chan uint32 { return nil }
+
 func (w *fakeWatcher) Processes() []proc.Process {
 	w.mu.Lock()
 	defer w.mu.Unlock()

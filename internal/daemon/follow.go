@@ -144,7 +144,9 @@ func (f *follower) handle(c proc.Change) {
 	}
 	switch c.Kind {
 	case proc.Appeared:
-		f.counter.Target(p.PID, p.Root)
+		if f.counter != nil {
+			f.counter.Target(p.PID, p.Root)
+		}
 		f.note(p)
 		f.assign(p)
 		f.follow(p, c.At)

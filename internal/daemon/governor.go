@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/inferscope/inferscope/internal/capture/overhead"
-	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
@@ -276,8 +275,7 @@ func (d *Daemon) functionName(fn uint16) string {
 	return "a function"
 }
 
-// Steady keeps every source at its level until end is called, for a recording of a future interval. It implements
-// api.Steadier.
+// Steady keeps every source at its level until end is called, for a recording of a future interval.
 func (d *Daemon) Steady() (end func()) {
 	if d.governing == nil || d.governing.governor == nil {
 		return func() {}
@@ -307,5 +305,3 @@ func (d *Daemon) overheadOf(pid uint32, from, to uint64) *recording.Overhead {
 	}
 	return d.governing.governor.State(pid, from, to)
 }
-
-var _ api.Steadier = (*Daemon)(nil)

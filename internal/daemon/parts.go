@@ -74,6 +74,8 @@ type stacker interface {
 type watcher interface {
 	Add(pid int) (*proc.Process, error)
 	Changes() <-chan proc.Change
+	// Found reports processes that have begun to use a GPU; nil: they are to be polled.
+	Found() <-chan uint32
 	Processes() []proc.Process
 	Living(root uint32) []proc.Process
 	Threads(pid uint32) []recording.Thread
@@ -99,18 +101,6 @@ type counter interface {
 	Forget(root uint32)
 	Add(batch []event.Event)
 }
-
-// noCounter is used if metrics are off.
-type noCounter struct{}
-
-// Target does nothing.
-func (noCounter) Target(_, _ uint32) {}
-
-// Forget does nothing.
-func (noCounter) Forget(uint32) {}
-
-// Add does nothing.
-func (noCounter) Add(_ []event.Event) {}
 
 // clockFunc returns the current time on the clock of events, in ns.
 type clockFunc func() uint64

@@ -18,6 +18,7 @@ import (
 	"github.com/inferscope/inferscope/internal/daemon/api"
 	"github.com/inferscope/inferscope/internal/daemon/metrics"
 	"github.com/inferscope/inferscope/internal/daemon/push"
+	"github.com/inferscope/inferscope/internal/fleet"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
@@ -52,7 +53,7 @@ type Config struct {
 	Pods         *discover.Pods                      // what Kubernetes tells of pods; may be nil
 	// Record starts the process that stores recordings on disk, once the socket is served; nil: none are stored. facts
 	// is called with the analysis of each part of a target's recording; nil if it is not needed.
-	Record func(facts func(api.Facts)) (Archiver, error)
+	Record func(facts func(api.Facts)) (*fleet.Process, error)
 }
 
 // Run runs the daemon: it checks the kernel, opens the socket, follows cfg.PIDs, serves recordings, and removes every
@@ -188,14 +189,14 @@ func (cfg *Config) serve(
 			cfg.finishRequests(servers, logger)
 			return errors.Join(err, running.Wait(), d.parts.Close())
 		}
-		d.archiver.Store(&archiver)
+		d.archiver.Store(archiver)
 		go d.saveOnSignal(ctx)
 	}
 	err = d.Run(ctx, Hooks{
 		Ready: func() { cfg.announce(d, logger) },
 		Stopping: func() {
 			if k := d.archiver.Load(); k != nil {
-				(*k).Close() // while it is still answered
+				k.Close() // while it is still answered
 			}
 			cfg.finishRequests(servers, logger)
 		},

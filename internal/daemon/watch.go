@@ -140,7 +140,9 @@ func (f *follower) withdraw(r *root) {
 	if i := slices.Index(f.roots, r); i >= 0 {
 		f.roots = slices.Delete(f.roots, i, i+1)
 		f.forgot = true
-		f.counter.Forget(r.pid)
+		if f.counter != nil {
+			f.counter.Forget(r.pid)
+		}
 	}
 }
 

@@ -2,11 +2,8 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
-
-	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // Place is where a process runs. What is not known is empty.
@@ -45,21 +42,11 @@ type Discovery struct {
 	Pending uint64 `json:"pending"` // that wait for their turn
 }
 
-// finder is a backend that knows which processes could be watched.
-type finder interface {
-	Candidates(ctx context.Context) ([]Candidate, error)
-}
-
 // candidates answers GET on PathCandidates. Anybody may ask for their own processes.
 func (s *Server) candidates(w http.ResponseWriter, r *http.Request, p peer) error {
-	finder, ok := s.backend.(finder)
-	if !ok {
-		return clierror.New(clierror.Unsupported, "use a newer daemon",
-			errors.New("this daemon looks for no processes"))
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Request)
 	defer cancel()
-	found, err := finder.Candidates(ctx)
+	found, err := s.backend.Candidates(ctx)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -22,13 +21,6 @@ type DumpRequest struct {
 	Asker           // a target's owner may not look into children that run as somebody else
 }
 
-// dumper is a backend that makes dumps.
-type dumper interface {
-	// Dump makes a dump of a target. Errors: clierror.NoProcess where none of its
-	// processes is there any more, clierror.Unsupported where dumps are not made.
-	Dump(ctx context.Context, r DumpRequest) (*dump.Dump, error)
-}
-
 // dump answers pathDump.
 func (s *Server) dump(w http.ResponseWriter, r *http.Request, p peer) error {
 	req, err := parseDump(r.URL.Query())
@@ -38,17 +30,13 @@ func (s *Server) dump(w http.ResponseWriter, r *http.Request, p peer) error {
 	if err := s.mayRecord(p, req.PID); err != nil {
 		return err
 	}
-	dumper, ok := s.backend.(dumper)
-	if !ok {
-		return clierror.New(clierror.Unsupported, "use `inferscope report`", errors.New("this daemon makes no dumps"))
-	}
 	leave, err := s.slots.enter(r.Context(), p, s.own)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	req.Asker = s.asker(p)
-	d, err := dumper.Dump(r.Context(), req)
+	d, err := s.backend.Dump(r.Context(), req)
 	if err != nil {
 		return err
 	}

@@ -63,11 +63,6 @@ func TestDumpsOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-func TestDumpWithoutADumper(t *testing.T) {
-	_, err := dial(t, serve(t, newFake(), patient())).Dump(context.Background(), alicePID, false)
-	wantFault(t, err, clierror.Unsupported)
-}
-
 func TestDumpQueries(t *testing.T) {
 	b := &dumpBackend{fakeBackend: newFake()}
 	c := dial(t, serve(t, b, patient()))

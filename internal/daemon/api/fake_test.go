@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/dump"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/must"
@@ -52,6 +54,20 @@ func (b *fakeBackend) Continuous(context.Context, uint32) (func(), error) {
 	b.note("begin")
 	return func() { b.note("end") }, nil
 }
+
+func (*fakeBackend) Steady() (end func()) { return func() {} }
+
+var errUnused = errors.New("not of this fake")
+
+func (*fakeBackend) Candidates(context.Context) ([]Candidate, error) { return nil, errUnused }
+
+func (*fakeBackend) Watch(context.Context, WatchRequest) error { return errUnused }
+
+func (*fakeBackend) Release(context.Context, WatchRequest) error { return errUnused }
+
+func (*fakeBackend) Dump(context.Context, DumpRequest) (*dump.Dump, error) { return nil, errUnused }
+
+func (*fakeBackend) Save(context.Context, uint32, string) ([]string, error) { return nil, errUnused }
 
 func (b *fakeBackend) note(what string) {
 	b.mu.Lock()

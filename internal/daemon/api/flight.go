@@ -19,23 +19,11 @@ type Flight struct {
 	Paths []string `json:"paths"` // of recordings, as the daemon sees them
 }
 
-// saver is a backend that can write what it remembers to the disk.
-type saver interface {
-	// Save writes what is remembered of a target, or of all where pid is 0. Errors: clierror.Unsupported where the
-	// daemon keeps no recordings.
-	Save(ctx context.Context, pid uint32, reason string) ([]string, error)
-}
-
 // saveTimeout bounds how long a recording may take to be written.
 const saveTimeout = time.Minute
 
 // flight answers PUT on pathFlight.
 func (s *Server) flight(w http.ResponseWriter, r *http.Request, p peer) error {
-	saver, ok := s.backend.(saver)
-	if !ok {
-		return clierror.New(clierror.Unsupported, "use a newer daemon",
-			errors.New("this daemon writes nothing to the disk"))
-	}
 	if !p.privileged(s.own) {
 		return clierror.New(clierror.Permission, "ask as root (sudo), or use `inferscope record`",
 			errors.New("only root may have the daemon write to its disk"))
@@ -54,7 +42,7 @@ func (s *Server) flight(w http.ResponseWriter, r *http.Request, p peer) error {
 	ctx, cancel := context.WithTimeout(r.Context(), saveTimeout)
 	defer cancel()
 	note := s.noteChange(p, "save what is remembered", pid)
-	paths, err := saver.Save(ctx, pid, "manual")
+	paths, err := s.backend.Save(ctx, pid, "manual")
 	note(err)
 	if err != nil {
 		return err

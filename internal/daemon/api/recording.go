@@ -102,8 +102,8 @@ func parseRecording(q url.Values, keep time.Duration) (uint32, Window, error) {
 // where that is asked for; end may be called again.
 func (s *Server) stretch(ctx context.Context, p peer, pid uint32, win Window) (end func(), err error) {
 	steady := func() {}
-	if b, ok := s.backend.(Steadier); ok && win.For > 0 {
-		steady = b.Steady()
+	if win.For > 0 {
+		steady = s.backend.Steady()
 	}
 	if win.GPU != GPUContinuous || s.exited(pid) {
 		return steady, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/format/version"
 	"github.com/inferscope/inferscope/internal/recording"
+	"github.com/inferscope/inferscope/internal/recording/dump"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
 
@@ -38,8 +39,25 @@ type backend interface {
 	// called, once. It returns when that has begun, or after a bounded time. It is an
 	// error where the daemon was told to record none.
 	Continuous(ctx context.Context, pid uint32) (end func(), err error)
+	// Steady keeps what is recorded as it is until end is called: it changes to measure what it costs.
+	Steady() (end func())
 	// Now returns the CLOCK_MONOTONIC time in ns.
 	Now() uint64
+	// Candidates returns the processes that could be watched.
+	Candidates(ctx context.Context) ([]Candidate, error)
+	// Watch makes a process a target, and returns when it is followed. Errors: clierror.NoProcess,
+	// clierror.Permission, clierror.Usage where it is watched as a part of another target, and ErrBusy
+	// where there are too many targets.
+	Watch(ctx context.Context, r WatchRequest) error
+	// Release takes everything out of a target, which runs on. Owner limits it to a target that this user has asked
+	// for. Errors: clierror.NoProcess, clierror.Permission; clierror.General where an agent is still on its way out.
+	Release(ctx context.Context, r WatchRequest) error
+	// Dump makes a dump of a target. Errors: clierror.NoProcess where none of its
+	// processes is there any more, clierror.Unsupported where dumps are not made.
+	Dump(ctx context.Context, r DumpRequest) (*dump.Dump, error)
+	// Save writes what is remembered of a target, or of all where pid is 0. Errors: clierror.Unsupported where the
+	// daemon keeps no recordings.
+	Save(ctx context.Context, pid uint32, reason string) ([]string, error)
 }
 
 // Asker is for whom a request is answered.
@@ -52,12 +70,6 @@ type Asker struct {
 func (a Asker) Sees(owner uint32) bool { return a.Any || a.UID == owner }
 
 func (s *Server) asker(p peer) Asker { return Asker{UID: p.uid, Any: p.privileged(s.own)} }
-
-// Steadier is a backend that changes what it records to measure what that costs.
-type Steadier interface {
-	// Steady keeps it from that until end is called.
-	Steady() (end func())
-}
 
 // Owned is what decides whether a request for a target is answered.
 type Owned struct {

@@ -2,12 +2,9 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
-
-	"github.com/inferscope/inferscope/internal/format/clierror"
 )
 
 // WatchRequest asks for a process to become a target, with its children.
@@ -20,44 +17,19 @@ type WatchRequest struct {
 	Found    bool // discovery asks: the target is forgotten when it has ended and its recording has expired
 }
 
-// adder is a backend that takes new targets while it runs.
-type adder interface {
-	// Watch makes a process a target, and returns when it is followed. Errors: clierror.NoProcess,
-	// clierror.Permission, clierror.Usage where it is watched as a part of another target, and ErrBusy
-	// where there are too many targets.
-	Watch(ctx context.Context, r WatchRequest) error
-}
-
-// releaser is a backend that releases targets while it runs.
-type releaser interface {
-	// Release takes everything out of a target, which runs on. Owner limits it to a target that this user has asked
-	// for. Errors: clierror.NoProcess, clierror.Permission; clierror.General where an agent is still on its way out.
-	Release(ctx context.Context, r WatchRequest) error
-}
-
 // release answers DELETE on pathTargets: target ?pid=N is released.
 func (s *Server) release(w http.ResponseWriter, r *http.Request, p peer) error {
-	releaser, ok := s.backend.(releaser)
-	if !ok {
-		return clierror.New(clierror.Unsupported, "stop the daemon instead",
-			errors.New("this daemon cannot release targets"))
-	}
-	return s.change(w, r, p, "release", releaser.Release)
+	return s.change(w, r, p, "release", s.backend.Release)
 }
 
 // watch answers PUT on pathTargets: ?pid=N becomes a target. It does not matter whether the
 // caller owns one already: what counts is whose process it is.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, p peer) error {
-	adder, ok := s.backend.(adder)
-	if !ok {
-		return clierror.New(clierror.Unsupported, "name it when the daemon is started: inferscoped --pid",
-			errors.New("this daemon takes no new targets"))
-	}
 	return s.change(w, r, p, "watch", func(ctx context.Context, r WatchRequest) error {
 		if err := s.mayAdd(p); err != nil {
 			return err
 		}
-		return adder.Watch(ctx, r)
+		return s.backend.Watch(ctx, r)
 	})
 }
 

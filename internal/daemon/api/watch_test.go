@@ -48,7 +48,6 @@ func TestRelease(t *testing.T) {
 	}
 	b.err = clierror.New(clierror.Permission, "ask as root", errors.New("another has asked for it"))
 	wantFault(t, dial(t, socket).Release(t.Context(), 79), clierror.Permission)
-	wantFault(t, dial(t, serve(t, newFake(), patient())).Release(t.Context(), 5), clierror.Unsupported)
 }
 
 // TestWatch: the kernel says who asks, also where that user owns nothing yet.
@@ -87,5 +86,4 @@ func TestWatchBadRequests(t *testing.T) {
 	if len(b.asked) != 0 {
 		t.Errorf("asked was %+v", b.asked)
 	}
-	wantFault(t, dial(t, serve(t, newFake(), patient())).Watch(t.Context(), 5), clierror.Unsupported)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/inferscope/inferscope/internal/analysis/timeline"
 )
 
-// namer says what the time of threads went to, as the walk along the critical path does.
+// namer says what the time of threads went to, as the walk along the critical path does. It is that of package whatif,
+// which imports this one.
 type namer interface {
 	// Running calls yield with stretches that touch each other and cover [from, to], in their order.
 	Running(pid, tid uint32, from, to uint64, yield func(to uint64, what What, d Doubt))
