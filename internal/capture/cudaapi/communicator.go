@@ -18,13 +18,13 @@ import (
 
 // NCCL's communicators (struct ncclComm, src/include/comm.h) begin with a magic number since 2.21, and have the rank,
 // the number of ranks and the GPU next to each other. Before them is a hash that is the same for all ranks (2.18 to
-// 2.30.7). Where that is in a library is read from the code of the getters that it exports.
+// 2.32.3). Where that is in a library is read from the code of the getters that it exports.
 const (
 	ncclMagic   = 0x0280028002800280
 	hashBytes   = 8
 	fieldBytes  = 4
 	memberBytes = hashBytes + 3*fieldBytes
-	newestHash  = 23007   // the newest release whose source was read
+	newestHash  = 23203   // the newest release whose source was read, or of 2.31.2 and 2.32.3 the debug information
 	maxGetter   = 4096    // bytes of code
 	maxField    = 4 << 20 // offset
 	maxRanks    = 1 << 20
