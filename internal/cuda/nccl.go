@@ -56,7 +56,7 @@ type Exchange struct {
 	Communicator uint64 // its address in the process
 	Elements     uint64 // of what one rank gives (of all-to-all and scatter, to each), or of reduce-scatter, gets
 	Type         DataKind
-	Stream       uint64
+	Stream       uint64 // as Call.Stream, but for a library that was built for default streams per thread
 }
 
 // Bytes is Elements in bytes.
@@ -64,7 +64,11 @@ func (x *Exchange) Bytes() uint64 { return times(x.Elements, x.Type.size()) }
 
 // ReadExchange reads the arguments of an event of a function whose name exchange was given.
 func ReadExchange(args *[4]uint64) Exchange {
-	return Exchange{Elements: args[0], Communicator: args[1], Stream: args[3] & lowBytes, Type: DataKind(args[3] >> 56)}
+	x := Exchange{Elements: args[0], Communicator: args[1], Stream: args[3] & lowBytes, Type: DataKind(args[3] >> 56)}
+	if x.Stream == legacyHandle {
+		x.Stream = LegacyStream
+	}
+	return x
 }
 
 // DataKind is enum ncclDataType_t.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -55,8 +56,9 @@ func addOperations(d *document.Document, s *collectives.Summary) {
 			}
 		}
 	}
-	t.Note = "Calls are those of the whole recording. GPU time and bandwidths are of the calls whose kernels were " +
-		"recorded; a kernel runs until the slowest rank has taken part, so its time includes waiting. " +
+	t.Note = "Calls are those of the whole recording. GPU time and bandwidths are of the calls whose kernels, or " +
+		"copies by copy engines, were recorded; a kernel runs until the slowest rank has taken part, so its time " +
+		"includes waiting. That of copies is from a call's first to its last one. " +
 		"Algorithm and protocol are what NCCL chose for the calls whose launches were recorded. " +
 		"Bus bandwidth needs the number of ranks, which communicators of NCCL 2.21 and newer say; else " +
 		"it is known of those that were made in the time recorded, and where NCCL's RAS answers."
@@ -81,13 +83,11 @@ func operationRow(t *document.Table, c *collectives.Communicator, o *collectives
 	if o.Largest != o.Smallest {
 		each += " to " + format.Size(o.Largest)
 	}
-	if o.Kernels > 0 {
-		kernel, algorithm = format.Span(o.Kernel), bandwidth(o.Algorithm)
+	if o.Time() > 0 {
+		kernel, algorithm = format.Span(o.Time()), bandwidth(o.Algorithm)
 	}
 	choices, channels := o.Chosen()
-	if choices == "" {
-		choices, channels = format.Nothing, format.Nothing
-	}
+	choices, channels = cmp.Or(choices, format.Nothing), cmp.Or(channels, format.Nothing)
 	if o.Bus > 0 {
 		bus = bandwidth(o.Bus)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/inferscope/inferscope/internal/analysis"
 	"github.com/inferscope/inferscope/internal/analysis/collectives"
+	"github.com/inferscope/inferscope/internal/analysis/timeline"
 	"github.com/inferscope/inferscope/internal/recording/event"
 	"github.com/inferscope/inferscope/internal/testkit/cudasim"
 	"github.com/inferscope/inferscope/internal/testkit/must"
@@ -139,6 +141,109 @@ func TestCollectives(t *testing.T) {
 		v.Go()
 		v.Finish()
 		d.stop()
+	}
+}
+
+// copyEngineSpans are, by the time at which the first copy of an operation began, how long it took to the end of the
+// last one, by the truth: of a flag, of data of so many bytes, and of a flag.
+func copyEngineSpans(truth *cudasim.Truth, bytes uint64) map[uint64]uint64 {
+	out, streams := map[uint64]uint64{}, map[uint64][]cudasim.Op{}
+	for _, op := range truth.Ops {
+		if op.Kind == cudasim.Copy {
+			streams[op.StreamID] = append(streams[op.StreamID], op)
+		}
+	}
+	for _, ops := range streams {
+		for first := range ops {
+			last := first + 1
+			for last < len(ops) && ops[last].Bytes == bytes {
+				last++
+			}
+			if last > first+1 && last < len(ops) && ops[first].Bytes == 4 {
+				out[ops[first].Start] = ops[last].End - ops[first].Start
+			}
+		}
+	}
+	return out
+}
+
+// TestCopyEngines: copies that copy engines make for NCCL's operations count for these, by the truth of the simulator,
+// and copies of the program's own beside and between them do not.
+func TestCopyEngines(t *testing.T) {
+	needs.Root(t, "it loads BPF programs and attaches probes")
+	const turns, ranks, own = 2000, 4, 12345
+	program := filepath.Join(filepath.Dir(cudasim.Build(t).Victim), "rank")
+	v := cudasim.Start(t, cudasim.Options{
+		Program: []string{program, "0", fmt.Sprint(ranks), fmt.Sprint(turns), "copies"},
+		Env:     []string{"CUDASIM_NCCL_COPIES=1"},
+	})
+	d := startDaemon(t, v.PID, "--gpu", "continuous", "--overhead-budget", "0")
+	v.Go()
+	v.WaitLine("done")
+	rec := d.recording(v.PID)
+	v.Go()
+	v.Finish()
+	truth := v.Truth()
+	d.stop()
+
+	tl := timeline.Build(rec)
+	must.NoError(t, tl.Check())
+	missing, seen := 0, 0
+	for _, i := range tl.Copies {
+		a := &tl.Activities[i]
+		switch bytes := rec.Events[a.Event].Args[2]; {
+		case bytes == own && a.Exchange:
+			t.Fatalf("a copy of the program's own counts as NCCL's: %+v", a)
+		case bytes != own && !a.Exchange:
+			missing++
+		case bytes != own:
+			seen++
+		}
+	}
+	if seen == 0 || missing > 45 { // those of the turn in which the recording of copies began
+		t.Errorf("%d copies of NCCL's were found, %d not", seen, missing)
+	}
+	spans, sum := copyEngineSpans(truth, 400_000), uint64(0)
+	byCall := map[int32]timeline.Span{}
+	for _, x := range tl.Exchanges {
+		a := &tl.Activities[x.Activity]
+		s, known := byCall[x.Call]
+		if !known {
+			s = timeline.Span{From: a.Start}
+		}
+		byCall[x.Call] = timeline.Span{From: min(s.From, a.Start), To: max(s.To, a.End)}
+	}
+	for call, s := range byCall {
+		if e := &rec.Events[call]; rec.Meta.Functions[e.Func].Base == "ncclAllGather" && spans[s.From] == s.To-s.From {
+			sum += s.To - s.From
+		}
+	}
+	// Calls, copies of each, and bytes of each; the group of two operations counts for none of them.
+	want := map[string][3]uint64{
+		"AllGather float32":  {turns, ranks + 2, 400_000},
+		"AllToAll float32":   {turns, ranks + 2, 4000},
+		"Scatter float32":    {turns, ranks + 2, 8000},
+		"AllGather bfloat16": {3 * turns, ranks + 2, 1000},
+		"Gather int8":        {turns, 0, 700},
+		"AllGather int8":     {turns, 0, 600},
+	}
+	r := analysis.Run(rec)
+	if r.Exchanged == nil || len(r.Exchanged.Communicators) != 1 ||
+		len(r.Exchanged.Communicators[0].Operations) != len(want) {
+		t.Fatalf("%+v", r.Exchanged)
+	}
+	for _, o := range r.Exchanged.Communicators[0].Operations {
+		w := want[o.Name+" "+o.Type]
+		if o.Calls != w[0] || o.Copied > w[0] || o.Kernels != 0 || o.Seen != o.Copied*w[2] ||
+			(o.Copied > 0) != (w[1] > 0) || o.Copies > o.Copied*w[1] || o.Copies+w[1] < o.Copied*w[1] {
+			t.Errorf("%+v, want calls, copies and bytes of each %v", o, w)
+		}
+		if bus := float64(o.Seen) * (ranks - 1) / (float64(o.Copy) / 1e9); w[1] > 0 && math.Abs(o.Bus/bus-1) > 1e-9 {
+			t.Errorf("%+v: bandwidth %v, want %v", o, o.Bus, bus)
+		}
+		if o.Name == "AllGather" && o.Type == "float32" && (o.Copy < sum || o.Copy-sum > o.Copy/100) {
+			t.Errorf("copies of the all-gather took %d ns, by the truth %d", o.Copy, sum)
+		}
 	}
 }
 

@@ -2,7 +2,8 @@
 /*
  * One rank of a program that exchanges data by the simulated NCCL: rank RANK RANKS TURNS. It prints "ready" and
  * "waiting", and at a line of its input makes a communicator and does TURNS turns, each of them 13 operations; then it
- * prints "done" and "waiting", and ends at the next line.
+ * prints "done" and "waiting", and ends at the next line. rank RANK RANKS TURNS copies does the same with turns of
+ * operations that copy engines can carry out (CUDASIM_NCCL_COPIES=1), and copies of OWN_BYTES of the program's own.
  *
  * All ranks, each a child with a GPU of its own, of which one is late: rank all RANKS TURNS LATE DELAY_US WHAT. A turn
  * is one all-reduce. Before it rank LATE spends DELAY_US: WHAT is cpu (it computes), gpu (kernels) or hang (it
@@ -37,12 +38,16 @@ extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(handle *, int), cuCtxSetCu
 extern int cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
 extern int cuLaunchKernel(
     handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
+extern int cuStreamCreate(handle *, unsigned), cuMemAlloc_v2(uint64_t *, size_t),
+    cuMemcpyDtoDAsync_v2(uint64_t, uint64_t, size_t, handle);
 extern int ncclCommInitRank(handle *, int, struct id, int), ncclCommDestroy(handle), ncclGroupStart(void),
     ncclGroupEnd(void);
 extern int ncclAllReduce(const void *, void *, size_t, int, int, handle, handle),
     ncclReduceScatter(const void *, void *, size_t, int, int, handle, handle);
 extern int ncclAllGather(const void *, void *, size_t, int, handle, handle),
     ncclAlltoAll(const void *, void *, size_t, int, handle, handle);
+extern int ncclGather(const void *, void *, size_t, int, int, handle, handle),
+    ncclScatter(const void *, void *, size_t, int, int, handle, handle);
 extern int ncclBcast(void *, size_t, int, int, handle, handle),
     ncclReduce(const void *, void *, size_t, int, int, int, handle, handle);
 extern int ncclSend(const void *, size_t, int, int, handle, handle), ncclRecv(void *, size_t, int, int, handle, handle);
@@ -74,6 +79,35 @@ static void turn(handle comm, void *at)
 	MUST(ncclSend(at, 300, FLOAT32, 1, comm, NULL));
 	MUST(ncclRecv(at, 300, FLOAT32, 1, comm, NULL));
 	ncclGroupEnd();
+	MUST(cuCtxSynchronize());
+	usleep(500);
+}
+
+enum { OWN_BYTES = 12345 };
+
+/* copying_turn has operations in a stream and in the default stream, alone and in groups, and own copies between them. */
+static void copying_turn(handle comm, void *at)
+{
+	static handle stream;
+	static uint64_t memory;
+
+	if (!stream)
+		MUST(cuStreamCreate(&stream, 1) || cuMemAlloc_v2(&memory, 1 << 20));
+	MUST(ncclAllGather(at, at, 100000, FLOAT32, comm, stream));
+	MUST(cuMemcpyDtoDAsync_v2(memory, memory, OWN_BYTES, stream));
+	MUST(ncclAlltoAll(at, at, 1000, FLOAT32, comm, NULL));
+	MUST(ncclScatter(at, at, 2000, FLOAT32, 0, comm, stream));
+	ncclGroupStart();
+	for (int i = 0; i < 3; i++) {
+		MUST(ncclAllGather(at, at, 500, BFLOAT16, comm, stream));
+		MUST(cuMemcpyDtoDAsync_v2(memory, memory, OWN_BYTES, stream));
+	}
+	ncclGroupEnd();
+	ncclGroupStart();
+	MUST(ncclGather(at, at, 700, INT8, 0, comm, stream));
+	MUST(ncclAllGather(at, at, 600, INT8, comm, stream));
+	ncclGroupEnd();
+	MUST(cuMemcpyDtoDAsync_v2(memory, memory, OWN_BYTES, NULL));
 	MUST(cuCtxSynchronize());
 	usleep(500);
 }
@@ -280,7 +314,7 @@ int main(int argc, char **argv)
 	if (argc == 7 && !strcmp(argv[1], "pipe"))
 		return all((struct plan){ atoi(argv[2]), atoi(argv[3]), 0, strtoull(argv[5], NULL, 10) * 1000, "pipe",
 		    atoi(argv[4]), strtoull(argv[6], NULL, 10), NULL, NULL });
-	if (argc != 4)
+	if (argc != 4 && (argc != 5 || strcmp(argv[4], "copies")))
 		return 2;
 	MUST(cuInit(0));
 	MUST(cuDevicePrimaryCtxRetain(&context, 0));
@@ -290,7 +324,7 @@ int main(int argc, char **argv)
 	next_line();
 	MUST(ncclCommInitRank(&comm, atoi(argv[2]), id, atoi(argv[1])));
 	for (int i = atoi(argv[3]); i > 0; i--)
-		turn(comm, data);
+		(argc == 5 ? copying_turn : turn)(comm, data);
 	puts("done\nwaiting");
 	fflush(stdout);
 	next_line();

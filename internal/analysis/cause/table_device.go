@@ -50,8 +50,9 @@ func communicationRows() []Cause {
 			Means: "Collective operations (all-reduce, all-gather, all-to-all, send and receive) run while no " +
 				"kernel computes. A collective ends when the slowest GPU has taken part, so that its time is also " +
 				"that of waiting for a GPU that is late.",
-			Proves: "Kernels of NCCL, RCCL, NVSHMEM or a custom all-reduce, known by their names, in times in which " +
-				"no other kernel ran on the GPU. Communication that a kernel covers costs nothing and is not counted.",
+			Proves: "Kernels of NCCL, RCCL, NVSHMEM or a custom all-reduce, known by their names, or copies that " +
+				"calls of NCCL launched, in times in which no other kernel ran on the GPU. Communication that a " +
+				"kernel covers costs nothing and is not counted.",
 			Refutes: "Kernels that compute and communicate in one, which no name tells from computing.",
 			Changes: []Change{
 				{

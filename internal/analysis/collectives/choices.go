@@ -135,13 +135,17 @@ func (s *summing) symmetric() map[int32]bool {
 	return out
 }
 
-// Chosen returns the algorithms and protocols of calls with their numbers, and the numbers of channels; "" where none is
-// known.
+// Chosen returns the algorithms and protocols of calls, or copy engines, with their numbers, and the numbers of
+// channels; "" where none is known.
 func (o *Operation) Chosen() (choices, channels string) {
-	if len(o.Choices) == 0 {
-		return "", ""
+	var list []string
+	if o.Copied > 0 {
+		list = append(list, "copy engines "+format.Count(o.Copied))
 	}
-	list, fewest, most := []string{}, o.Choices[0].FewestChannels, uint32(0)
+	if len(o.Choices) == 0 {
+		return strings.Join(list, ""), ""
+	}
+	fewest, most := o.Choices[0].FewestChannels, uint32(0)
 	for _, c := range o.Choices {
 		list = append(list, fmt.Sprintf("%s %s %s", c.Algorithm, c.Protocol, format.Count(c.Calls)))
 		fewest, most = min(fewest, c.FewestChannels), max(most, c.MostChannels)

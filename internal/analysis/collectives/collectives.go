@@ -49,13 +49,17 @@ type Operation struct {
 	Smallest uint64 `json:"smallest_bytes"` // of one call
 	Largest  uint64 `json:"largest_bytes"`
 	Host     uint64 `json:"host_ns"` // in the calls themselves: enqueueing, and waiting where they block
-	// Kernels are those that the calls launched outside of groups with others, and Seen the bytes of these calls: Seen by
-	// Kernel is the bandwidth that the program sees.
+	// Kernels are those that the calls launched outside of groups with others.
 	Kernels uint64 `json:"kernels"`
 	Kernel  uint64 `json:"kernel_ns"`
-	Seen    uint64 `json:"seen_bytes"`
-	// Algorithm and Bus are bandwidths in bytes/s, 0 where no kernels were seen or, of Bus, the number of ranks is not known:
-	// Bus is what the links carry, by the factors of nccl-tests (doc/PERFORMANCE.md there).
+	// Copies are those of copy engines that calls launched instead, Copied the calls, and Copy the time from the first
+	// to the last copy of each call or group.
+	Copies uint64 `json:"copies"`
+	Copied uint64 `json:"copied_calls"`
+	Copy   uint64 `json:"copy_ns"`
+	Seen   uint64 `json:"seen_bytes"` // of the calls whose kernels or copies were recorded
+	// Algorithm and Bus are bandwidths in bytes/s, 0 where no work was seen or, of Bus, the number of ranks is not
+	// known: Bus is what the links carry, by the factors of nccl-tests (doc/PERFORMANCE.md there).
 	Algorithm float64 `json:"algorithm_bytes_per_s"`
 	Bus       float64 `json:"bus_bytes_per_s"`
 	// Choices are how NCCL carried out the calls whose launches were seen, where that is known: the most calls first.
@@ -78,6 +82,7 @@ type call struct {
 	at, end uint64
 	kind    callKind
 	key     key
+	stream  uint64
 	bytes   uint64
 }
 
@@ -98,6 +103,7 @@ type summing struct {
 	known map[local]*recording.Communicator
 	ops   map[key]*Operation
 	calls map[thread][]call // in the order of time
+	seen  map[callAt]bool   // the calls of which a kernel or a copy was recorded
 	out   Summary
 }
 
@@ -113,6 +119,7 @@ func Summarize(t *timeline.Timeline, list []threads.Thread) *Summary {
 	s.out.Skew = skew
 	s.out.Hangs = s.hangs(list)
 	s.kernels()
+	s.copies()
 	s.choices()
 	s.finish()
 	return &s.out
@@ -123,6 +130,7 @@ func sum(t *timeline.Timeline) *summing {
 	s := &summing{
 		t: t, ranks: map[key]uint64{}, made: map[local]int{}, sizes: map[local]int{},
 		known: map[local]*recording.Communicator{}, ops: map[key]*Operation{}, calls: map[thread][]call{},
+		seen: map[callAt]bool{},
 	}
 	for i := range t.Rec.Meta.Communicators {
 		c := &t.Rec.Meta.Communicators[i]
@@ -167,7 +175,7 @@ func (s *summing) take(e *event.Event) {
 	case exchanges:
 		x := cuda.ReadExchange(&e.Args)
 		k := key{e.PID, x.Communicator, name, x.Type}
-		s.calls[of] = append(list, call{at: e.TS, end: end, key: k, bytes: x.Bytes()})
+		s.calls[of] = append(list, call{at: e.TS, end: end, key: k, stream: x.Stream, bytes: x.Bytes()})
 		s.add(k, &x, e.Dur)
 	}
 }
@@ -196,7 +204,6 @@ func (s *summing) kernels() {
 	if talks == nil {
 		return
 	}
-	seen := map[key]map[int]bool{} // by operation: its calls of which a kernel was seen, as positions in its thread's list
 	for i := range s.t.Activities {
 		a := &s.t.Activities[i]
 		k := s.t.KernelIndex(a)
@@ -205,25 +212,28 @@ func (s *summing) kernels() {
 		}
 		op := &s.t.Ops[a.Op]
 		launch := &s.t.Rec.Events[op.Event]
-		list := s.calls[thread{launch.PID, launch.TID}]
-		calls := launched(list, launch.TS)
+		of := thread{launch.PID, launch.TID}
+		calls := launched(s.calls[of], launch.TS)
 		if len(calls) == 0 {
 			continue
 		}
-		of := list[calls[0]].key
-		o := s.ops[of]
+		o := s.see(of, calls)
 		o.Kernels++
 		o.Kernel += a.End - a.Start
-		if seen[of] == nil {
-			seen[of] = map[int]bool{}
-		}
-		for _, at := range calls {
-			if !seen[of][at] {
-				seen[of][at] = true
-				o.Seen += list[at].bytes
-			}
+	}
+}
+
+// see notes that work of some calls of one operation was recorded, and returns the operation.
+func (s *summing) see(of thread, calls []int) *Operation {
+	list := s.calls[of]
+	o := s.ops[list[calls[0]].key]
+	for _, at := range calls {
+		if k := (callAt{of, at}); !s.seen[k] {
+			s.seen[k] = true
+			o.Seen += list[at].bytes
 		}
 	}
+	return o
 }
 
 // maxGroup bounds how many calls of a group are looked at.
@@ -231,7 +241,20 @@ const maxGroup = 4096
 
 // launched returns which calls of a thread launched something at a time: one, or those of the group that ends then where
 // all are of one operation. It is none where that is not certain.
-func launched(list []call, at uint64) []int {
+func launched(list []call, at uint64) []int { return ofOneKey(list, together(list, at)) }
+
+// ofOneKey returns calls where all are of one operation, else none.
+func ofOneKey(list []call, calls []int) []int {
+	for _, i := range calls {
+		if list[i].key != list[calls[0]].key {
+			return nil
+		}
+	}
+	return calls
+}
+
+// together is launched for calls of any operations.
+func together(list []call, at uint64) []int {
 	i, found := slices.BinarySearchFunc(list, at, func(c call, at uint64) int { return cmp.Compare(c.at, at) })
 	if !found {
 		i--
@@ -254,9 +277,6 @@ func launched(list []call, at uint64) []int {
 			}
 			depth--
 		case exchange:
-			if len(out) > 0 && list[j].key != list[out[0]].key {
-				return nil
-			}
 			out = append(out, j)
 		}
 	}
@@ -276,8 +296,8 @@ func (s *summing) finish() {
 			}
 			by[at] = c
 		}
-		if o.Kernel > 0 {
-			o.Algorithm = float64(o.Seen) / (float64(o.Kernel) / 1e9)
+		if o.Time() > 0 {
+			o.Algorithm = float64(o.Seen) / (float64(o.Time()) / 1e9)
 			o.Algorithm *= given(k.name, c.Ranks)
 			o.Bus = o.Algorithm * busFactor(k.name, c.Ranks)
 		}
@@ -298,6 +318,9 @@ func (s *summing) finish() {
 		return cmp.Or(cmp.Compare(x.PID, y.PID), cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Address, y.Address))
 	})
 }
+
+// Time returns the GPU time of the calls, ns.
+func (o *Operation) Time() uint64 { return o.Kernel + o.Copy }
 
 // given is how much larger the data that a bandwidth is of is than what a call names: all of it, of all ranks, where
 // each gets a part or gives one (nccl-tests).

@@ -76,6 +76,9 @@ func (k *kinds) of(act *timeline.Activity) doing {
 		}
 		return what
 	case timeline.Copy:
+		if act.Exchange {
+			return communicating
+		}
 		what := copyKind(e)
 		k.asked(act, what)
 		return what

@@ -93,6 +93,13 @@ func (a *analysis) communication(f *Finding) {
 			format.Clean(orElse(c.longest.Name, "a kernel")),
 		)
 	}
+	if n := uint64(len(a.t.Exchanges)); n > 0 {
+		time := uint64(0)
+		for _, x := range a.t.Exchanges {
+			time += a.t.Duration(&a.t.Activities[x.Activity])
+		}
+		add("Copy engines: %s for NCCL, %s in all.", format.Plural(n, "copy", "copies"), format.Span(time))
+	}
 	if r := a.ranks; r.Enough() {
 		add("In %s in which all %d ranks took part, a rank waited for the last one for %s on average, "+
 			"%s of the time that collectives took.",

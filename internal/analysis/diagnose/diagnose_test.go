@@ -65,6 +65,20 @@ func TestVerdictsOfCopies(t *testing.T) {
 				s.copy(h2dPinned, i*100+10, i*100+100)
 			}
 		}, diagnose.CopyBound, "copy-bound"},
+		{"copies of collectives", func(s *scene) {
+			for i := range uint64(10) {
+				s.kernel(i*100, i*100+50)
+				s.Do("ncclAllGather", int64((i*100+50)*ms-20*us), 15*us, 1<<18, 0xc0, 0, 7<<56)
+				s.copy(d2d, i*100+50, i*100+100)
+			}
+		}, diagnose.CommunicationBound, "exposed-communication"},
+		{"copies beside collectives", func(s *scene) {
+			for i := range uint64(10) {
+				s.kernel(i*100, i*100+50)
+				s.Do("ncclAllGather", int64((i*100+50)*ms-20*us), 5*us, 1<<18, 0xc0, 0, 7<<56)
+				s.copy(d2d, i*100+50, i*100+100)
+			}
+		}, diagnose.Healthy, ""},
 		{"hidden copies", func(s *scene) {
 			for i := range uint64(10) {
 				s.kernel(i*100, i*100+100)

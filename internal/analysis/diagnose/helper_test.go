@@ -86,6 +86,7 @@ const (
 	h2dPageable = 1 | 1<<8 | 3<<16
 	h2dPinned   = 1 | 2<<8 | 3<<16 | 1<<24
 	d2hPinned   = 2 | 3<<8 | 2<<16 | 1<<24
+	d2d         = 8 | 3<<8 | 3<<16 | 1<<24
 )
 
 func (s *scene) copy(ret int32, from, to uint64) { s.work(event.Copy, ret, from, to, 1<<20) }

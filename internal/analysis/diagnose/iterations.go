@@ -66,7 +66,7 @@ func (it *Iteration) Partial() bool { return it.Outside > follow }
 func (a *analysis) foreign(it *Iteration) float64 {
 	own := func(s timeline.Stream) bool { return a.t.Processes[s.Process].PID == it.PID }
 	if it.PID == 0 || !slices.ContainsFunc(a.t.Streams, func(s timeline.Stream) bool { return !own(s) }) ||
-		slices.Contains(a.t.Communicates(), true) {
+		slices.Contains(a.t.Communicates(), true) || len(a.t.Exchanges) > 0 {
 		return 0
 	}
 	var all, others uint64

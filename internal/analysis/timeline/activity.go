@@ -38,6 +38,7 @@ type Activity struct {
 	Kind       activityKind
 	Link       Link
 	Graph      bool // it is a node of a graph
+	Exchange   bool // a copy that a call of NCCL launched: it is in Timeline.Exchanges
 }
 
 // Confidence returns how sure it is that the Op of the activity at index i is right, 0 to 1: correlation ids are

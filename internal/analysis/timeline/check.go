@@ -1,6 +1,9 @@
 package timeline
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Check returns an error that names the first broken invariant: every event is
 // used at most once, threads partition the ops, the ops of a thread are in time
@@ -49,6 +52,12 @@ func (t *Timeline) checkCopies() error {
 	}
 	if next != len(t.Copies) {
 		return fmt.Errorf("%d of Copies are none", len(t.Copies)-next)
+	}
+	for i, x := range t.Exchanges {
+		if _, found := slices.BinarySearch(t.Copies, x.Activity); !found || !t.Activities[x.Activity].Exchange ||
+			i > 0 && t.Exchanges[i-1].Activity >= x.Activity {
+			return fmt.Errorf("the exchange %d is of no copy, or out of order", i)
+		}
 	}
 	return nil
 }

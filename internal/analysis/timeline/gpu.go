@@ -30,6 +30,7 @@ type builder struct {
 // finish makes what rests on the links between calls and activities.
 func (b *builder) finish() {
 	b.linkByOrder()
+	b.exchange()
 	b.nameStreams()
 	b.narrow()
 	b.markUncertainEdges()

@@ -32,6 +32,7 @@ type Timeline struct {
 	Streams    []Stream   // that have activities, ordered by Process, Context, ID
 	Activities []Activity // grouped by device, in the order of Devices; by Start within one
 	Copies     []int32    // activities that are copies, but for nodes of graphs, in their order
+	Exchanges  []Exchange // copies that calls of NCCL launched, by Activity
 	Syncs      []Sync     // by Start
 	Edges      []Edge     // what activities waited for outside of their streams: by To
 	Overheads  []int32    // events of kind Overhead in the window

@@ -114,7 +114,11 @@ func (s *scene) activity(a *timeline.Activity) item {
 	case timeline.Kernel:
 		it.label = s.labels.of(kernelText(t, a), "kernel", "kernel")
 	case timeline.Copy:
-		it.label = s.labels.of("copy "+copyText(t.Rec.Events[a.Event].Ret), "copy", "copy")
+		text := "copy " + copyText(t.Rec.Events[a.Event].Ret)
+		if a.Exchange {
+			text += " of NCCL"
+		}
+		it.label = s.labels.of(text, "copy", "copy")
 	default:
 		it.label = s.labels.of("memset", "set", "memset")
 	}

@@ -37,8 +37,8 @@ func collectiveTable(in Input) table {
 		{"GPU time", "ns"},
 		{"Algorithm bandwidth", "rate"},
 		{"Bus bandwidth", "rate"},
-	}, Note: "Calls are those of the whole recording. GPU time and bandwidths are of calls whose kernels were recorded; a " +
-		"kernel runs until the slowest rank has taken part."}
+	}, Note: "Calls are those of the whole recording. GPU time and bandwidths are of calls whose kernels or copies " +
+		"were recorded; a kernel runs until the slowest rank has taken part."}
 	for i := range in.Exchanged.Communicators {
 		c := &in.Exchanged.Communicators[i]
 		for j := range c.Operations {
@@ -54,8 +54,8 @@ func collectiveTable(in Input) table {
 			if c.Ranks > 0 {
 				row[3] = c.Ranks
 			}
-			if o.Kernels > 0 {
-				row[13], row[14] = o.Kernel, o.Algorithm
+			if o.Time() > 0 {
+				row[13], row[14] = o.Time(), o.Algorithm
 			}
 			if o.Bus > 0 {
 				row[15] = o.Bus

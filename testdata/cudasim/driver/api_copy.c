@@ -44,6 +44,35 @@ API(cuMemcpyPeer_ptds)(PEER_ARGS) { return peer(FN_cuMemcpyPeer_ptds, 1, d, dc, 
 API(cuMemcpyPeerAsync)(PEER_ARGS, CUstream h) { return peer(FN_cuMemcpyPeerAsync, 0, d, dc, s, sc, n, 1, h); }
 API(cuMemcpyPeerAsync_ptsz)(PEER_ARGS, CUstream h) { return peer(FN_cuMemcpyPeerAsync_ptsz, 1, d, dc, s, sc, n, 1, h); }
 
+// batch makes copies one after the other; the legacy default stream is refused, as CUDA does. fail is where the index of
+// one that failed goes; null: nowhere.
+static CUresult batch(uint32_t fn, int pt, const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes,
+    size_t count, size_t *fail, CUstream h) {
+  ENTER_ID(fn);
+  uint64_t bytes = 0;
+  NEED(h != NULL || pt, E_INVALID_VALUE);
+  for (size_t i = 0; i < count; i++) {
+    struct copy k = LINEAR(dsts[i], srcs[i], sizes[i], 0, 1);
+    int e = copy_run(&k, h, pt, &c);
+    if (e && fail) *fail = i;
+    NEED(!e, e);
+    bytes += sizes[i];
+  }
+  c.bytes = bytes;
+  LEAVE(OK);
+}
+#define BATCH_ARGS CUdeviceptr *d, CUdeviceptr *s, size_t *n, size_t count, void *attributes UNUSED, \
+    size_t *indices UNUSED, size_t used UNUSED
+#define BATCH(suffix, pt) \
+  API(cuMemcpyBatchAsync##suffix)(BATCH_ARGS, size_t *fail, CUstream h) { \
+    return batch(FN_cuMemcpyBatchAsync##suffix, pt, d, s, n, count, fail, h); \
+  } \
+  API(cuMemcpyBatchAsync_v2##suffix)(BATCH_ARGS, CUstream h) { \
+    return batch(FN_cuMemcpyBatchAsync_v2##suffix, pt, d, s, n, count, NULL, h); \
+  }
+BATCH(, 0)
+BATCH(_ptsz, 1)
+
 // side is one end of a 2D or 3D copy: its address, and its memory kind where the caller's word settles it (0 where
 // not).
 static void side(int type, const void *host, CUdeviceptr device, uint64_t *addr, uint8_t *kind) {

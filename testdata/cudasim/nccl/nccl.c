@@ -4,7 +4,9 @@
  * wait for each other, unless CUDASIM_NCCL_MEET names a file that they share: then a kernel ends when all have come, of
  * a send and its receive both, and a process may have one communicator. In a group the kernels are launched at its
  * outermost end, as NCCL does. A send or receive of a million elements takes 2 ms, and a smaller one 10 us. Launches have
- * the parameters of NCCL 2.28.9, and the functions that are asked for here.
+ * the parameters of NCCL 2.28.9, and the functions that are asked for here. With CUDASIM_NCCL_COPIES=1 copy engines carry
+ * out all-gather, all-to-all, gather and scatter, as in src/ce_coll.cc of NCCL: a copy of a flag, those of the data (a
+ * batch but in the default stream), and a copy of another flag; nobody waits for flags.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -22,13 +24,16 @@ extern struct sim_hooks cudasim_hooks;
 extern int cuCtxGetDevice(int *);
 extern int cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
 extern int cuLaunchKernelEx(const CUlaunchConfig *, handle, void **, void **);
+extern int cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t), cuMemcpyDtoDAsync_v2(uint64_t, uint64_t, size_t, handle);
+extern int cuMemcpyBatchAsync_v2(uint64_t *, uint64_t *, size_t *, size_t, void *, size_t *, size_t, handle);
 
 struct id {
 	char bytes[128];
 };
 
 enum { OPERATIONS = 10, PENDING = 1024, RANKS = 64, MANY = 1000000, CHANNELS = 24 };
-enum { SEND_RECEIVE = 8, LONG_SEND_RECEIVE = 9, INVALID = 4 /* ncclInvalidArgument */ };
+enum { ALL_GATHER = 2, ALL_TO_ALL = 3, GATHER = 6, SCATTER = 7, SEND_RECEIVE = 8, LONG_SEND_RECEIVE = 9 };
+enum { INVALID = 4 /* ncclInvalidArgument */ };
 
 #define MAGIC 0x0280028002800280ull
 
@@ -52,6 +57,7 @@ struct comm {
 	int rank, ranks, device;
 	struct meet *all;
 	uint64_t next; /* operation */
+	uint64_t window; /* device memory that copy engines use; 0: kernels do all */
 	struct pair sends[RANKS], receives[RANKS]; /* by the rank that has the other end */
 };
 
@@ -91,6 +97,7 @@ static __thread struct {
 	unsigned index;
 	struct comm *comm;
 	struct sim_meeting *meeting;
+	size_t bytes, copies; /* of each, by copy engines; 0: a kernel */
 } pending[PENDING];
 static __thread int depth, waiting;
 
@@ -194,6 +201,38 @@ static int launch(handle f, unsigned index, handle stream, struct comm *comm, st
 	return cuLaunchKernelEx(&config, f, NULL, extra);
 }
 
+/* copy has copy engines carry out an operation. */
+static int copy(size_t bytes, size_t copies, handle stream, struct comm *comm)
+{
+	uint64_t to[RANKS], from[RANKS];
+	size_t sizes[RANKS];
+	int e = cuMemcpyDtoDAsync_v2(comm->window, comm->window + 4, 4, stream);
+
+	for (size_t i = 0; i < copies; i++) {
+		to[i] = comm->window + 8;
+		from[i] = comm->window + 16;
+		sizes[i] = bytes;
+		if (!e && !stream)
+			e = cuMemcpyDtoDAsync_v2(to[i], from[i], bytes, stream);
+	}
+	if (!e && stream && copies)
+		e = cuMemcpyBatchAsync_v2(to, from, sizes, copies, NULL, NULL, 0, stream);
+	return e ? e : cuMemcpyDtoDAsync_v2(comm->window + 4, comm->window, 4, stream);
+}
+
+static int copies(size_t bytes, size_t n, struct comm *comm, handle stream)
+{
+	if (!depth)
+		return copy(bytes, n, stream, comm);
+	if (waiting == PENDING)
+		abort();
+	pending[waiting].comm = comm;
+	pending[waiting].bytes = bytes;
+	pending[waiting].copies = n;
+	pending[waiting++].stream = stream;
+	return 0;
+}
+
 static int work_with(int operation, unsigned index, struct comm *comm, handle stream, struct sim_meeting *meeting)
 {
 	handle f = function(operation);
@@ -206,6 +245,7 @@ static int work_with(int operation, unsigned index, struct comm *comm, handle st
 	pending[waiting].index = index;
 	pending[waiting].comm = comm;
 	pending[waiting].meeting = meeting;
+	pending[waiting].bytes = 0;
 	pending[waiting++].stream = stream;
 	return 0;
 }
@@ -213,6 +253,16 @@ static int work_with(int operation, unsigned index, struct comm *comm, handle st
 static int work(int operation, struct comm *comm, handle stream)
 {
 	return comm ? work_with(operation, functions[operation], comm, stream, &comm->meeting) : INVALID;
+}
+
+/* work_in_parts is work that copy engines can do: so many copies of count elements. */
+static int work_in_parts(int operation, size_t count, int type, int n, struct comm *comm, handle stream)
+{
+	static const size_t sizes[] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2 };
+
+	if (!comm || !comm->window || !count || type < 0 || type > 9)
+		return work(operation, comm, stream);
+	return copies(count * sizes[type], (size_t)n, comm, stream);
 }
 
 static int pass(size_t count, int peer, struct comm *comm, struct pair *pairs, handle stream)
@@ -238,6 +288,8 @@ EXPORT int ncclCommInitRank(struct comm **to, int ranks, struct id id, int rank)
 	c->ranks = ranks;
 	c->rank = rank;
 	share(c);
+	if (getenv("CUDASIM_NCCL_COPIES") && (ranks > RANKS || cuMemAlloc_v2(&c->window, 1 << 20)))
+		abort();
 	*to = c;
 	return 0;
 }
@@ -263,6 +315,8 @@ EXPORT int ncclCommCuDevice(const struct comm *c, int *device)
 EXPORT int ncclCommDestroy(struct comm *c)
 {
 	c->magic = 0;
+	if (c->window)
+		cuMemFree_v2(c->window);
 	if (c->all)
 		munmap(c->all, sizeof(struct shared)); /* begins with it */
 	free(c);
@@ -280,7 +334,10 @@ EXPORT int ncclGroupEnd(void)
 	if (--depth > 0)
 		return 0;
 	for (int i = 0; i < waiting; i++)
-		launch(pending[i].function, pending[i].index, pending[i].stream, pending[i].comm, pending[i].meeting);
+		if (pending[i].bytes)
+			copy(pending[i].bytes, pending[i].copies, pending[i].stream, pending[i].comm);
+		else
+			launch(pending[i].function, pending[i].index, pending[i].stream, pending[i].comm, pending[i].meeting);
 	waiting = 0;
 	return 0;
 }
@@ -314,15 +371,15 @@ EXPORT int ncclReduceScatter(UNUSED const void *from, UNUSED void *to, UNUSED si
 }
 
 EXPORT int ncclAllGather(
-    UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, struct comm *comm, handle stream)
+    UNUSED const void *from, UNUSED void *to, size_t count, int type, struct comm *comm, handle stream)
 {
-	return work(2, comm, stream);
+	return work_in_parts(ALL_GATHER, count, type, comm ? comm->ranks : 0, comm, stream);
 }
 
 EXPORT int ncclAlltoAll(
-    UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, struct comm *comm, handle stream)
+    UNUSED const void *from, UNUSED void *to, size_t count, int type, struct comm *comm, handle stream)
 {
-	return work(3, comm, stream);
+	return work_in_parts(ALL_TO_ALL, count, type, comm ? comm->ranks : 0, comm, stream);
 }
 
 EXPORT int ncclBroadcast(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type,
@@ -342,16 +399,16 @@ EXPORT int ncclReduce(UNUSED const void *from, UNUSED void *to, UNUSED size_t co
 	return work(5, comm, stream);
 }
 
-EXPORT int ncclGather(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int root,
+EXPORT int ncclGather(UNUSED const void *from, UNUSED void *to, size_t count, int type, UNUSED int root,
     struct comm *comm, handle stream)
 {
-	return work(6, comm, stream);
+	return work_in_parts(GATHER, count, type, 1, comm, stream);
 }
 
-EXPORT int ncclScatter(UNUSED const void *from, UNUSED void *to, UNUSED size_t count, UNUSED int type, UNUSED int root,
-    struct comm *comm, handle stream)
+EXPORT int ncclScatter(UNUSED const void *from, UNUSED void *to, size_t count, int type, int root, struct comm *comm,
+    handle stream)
 {
-	return work(7, comm, stream);
+	return work_in_parts(SCATTER, count, type, comm && comm->rank == root ? comm->ranks : 0, comm, stream);
 }
 
 EXPORT int ncclSend(
