@@ -76,7 +76,7 @@ func (w width) narrowed() width {
 // serve does for q's agent what only the daemon can: arms its gates, and says which threads were seen outside of the
 // driver. The caller holds the lock.
 func (s *Source) serve(q *session, now uint64) {
-	if q.ring == nil || q.over {
+	if q.ring == nil || q.phase == phaseEnded {
 		return
 	}
 	s.witness(q, now)
@@ -245,7 +245,7 @@ func (s *Source) widened(q *session, c *quiesce.Gate, wanted quiesce.Extent) boo
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		q.arming.width = q.arming.width.settled(has >= wanted)
-		if q.ring != nil && !q.over && q.gates[quiesce.Calls].gate == c {
+		if q.ring != nil && q.phase != phaseEnded && q.gates[quiesce.Calls].gate == c {
 			s.serve(q, clock.Monotonic())
 		}
 	})
@@ -288,7 +288,7 @@ func (s *Source) armLaunches(q *session, g *quiesce.Gate) (bool, error) {
 		}
 		s.warn(q)
 		if launcher == q.arming.launcher {
-			return launcher == 0 || q.grapher == launcher, nil
+			return launcher == 0 || q.orders.grapher == launcher, nil
 		}
 		q.arming.launcher = launcher
 	}
@@ -353,10 +353,7 @@ func (s *Source) disarm(q *session) error {
 // returned, or a graph was launched. The caller holds the lock.
 func (s *Source) witness(q *session, now uint64) {
 	inside := q.ring.load32(ringInsideCount)
-	if inside == 0 || q.inside == 0 {
-		q.insideFrom = now
-	}
-	q.inside = inside
+	q.inside.note(inside, now)
 	n := int(min(inside, outs))
 	if n == 0 {
 		return

@@ -33,22 +33,22 @@ func (o *Options) tolerance() time.Duration {
 // period, and begins when what the last one took is paid off. The caller holds the lock.
 func (s *Source) weigh(q *session) {
 	spans, loads := q.facts.takeSpans()
-	if len(spans)+len(loads) == 0 || s.opts.Budget == 0 || q.mode != modeWindows {
+	if len(spans)+len(loads) == 0 || s.opts.Budget == 0 || q.orders.mode != modeWindows {
 		return
 	}
 	for _, l := range loads {
-		q.meter.predict(l)
+		q.windows.meter.predict(l)
 	}
 	s.paces.of(q.process.PID, func(p *pace) {
 		for _, span := range spans {
-			q.meter.add(span, p)
+			q.windows.meter.add(span, p)
 		}
 	})
-	if q.cost = q.meter.cost(s.opts.tolerance()); q.cost.seen == 0 {
+	if q.windows.cost = q.windows.meter.cost(s.opts.tolerance()); q.windows.cost.seen == 0 {
 		return
 	}
-	shorter := q.limiter.shorten(s.opts.affordableOn(q.cost))
-	if q.limiter.set(limitCost, s.opts.affordable(q.cost.last), s.opts.Period) || shorter {
+	shorter := q.windows.limiter.shorten(s.opts.affordableOn(q.windows.cost))
+	if q.windows.limiter.set(limitCost, s.opts.affordable(q.windows.cost.last), s.opts.Period) || shorter {
 		s.retime(q)
 	}
 }
@@ -82,9 +82,9 @@ func (o *Options) firstOn() time.Duration {
 // spending says what a session's windows take of its process's time, and what was done
 // about it; "" where nothing is known yet. The caller holds the lock.
 func (s *Source) spending(q *session) string {
-	c, t := q.cost, s.times(q)
+	c, t := q.windows.cost, s.times(q)
 	on, period := time.Duration(t.on), time.Duration(t.period)
-	if s.opts.Budget == 0 || q.mode != modeWindows || c.seen == 0 {
+	if s.opts.Budget == 0 || q.orders.mode != modeWindows || c.seen == 0 {
 		return ""
 	}
 	window := c.typical(on)

@@ -94,7 +94,7 @@ func TestKernelForKernel(t *testing.T) {
 	s.Flush(context.Background(), []uint32{p.PID})
 	s.Feed(0, got.emit)
 	compareKernels(t, s, p, v, got.of(event.Kernel))
-	t.Logf("stopped for %v", time.Duration(s.sessions[p.ID()].stopped))
+	t.Logf("stopped for %v", time.Duration(s.sessions[p.ID()].entry.stopped))
 }
 
 // TestWindowsOnCudasim: windows of 100 ms each 300 ms end in the good way, and each holds all kernels.

@@ -65,7 +65,7 @@ func TestFlushOfASlowAgent(t *testing.T) {
 	}
 	s.Feed(0, got.emit)
 	s.mu.Lock()
-	at := s.sessions[p.ID()].asked.at
+	at := s.sessions[p.ID()].flushes.asked.at
 	s.mu.Unlock()
 	last := uint64(0)
 	for _, k := range got.of(event.Kernel) {

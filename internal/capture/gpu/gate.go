@@ -109,7 +109,7 @@ func (s *Source) dropGates(q *session) {
 	}
 	r := q.ring
 	r.ungated()
-	q.dropping++
+	q.unmapping.readers++
 	s.gates.Go(func() {
 		awaitUse(q.process, r)
 		for kind, g := range going {
@@ -118,7 +118,7 @@ func (s *Source) dropGates(q *session) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		q.arming.haste.end(q.process.PID, clock.Monotonic())
-		if q.dropping--; q.dropping == 0 && q.released != nil {
+		if q.unmapping.readers--; q.unmapping.due() {
 			s.unmap(q)
 		}
 	})
@@ -175,8 +175,8 @@ func (s *Source) withoutGates(q *session) string {
 	if q.agent.state != stateKept {
 		return why
 	}
-	if !q.keptLost {
-		q.keptLost = true
+	if !q.logged.kept {
+		q.logged.kept = true
 		s.opts.Log.Warn(stays, zap.Uint32("pid", q.process.PID))
 	}
 	return why + "; " + stays

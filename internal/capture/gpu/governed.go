@@ -25,7 +25,7 @@ func (s *Source) SetWindowPeriod(least time.Duration) {
 	}
 	s.governed = least
 	for _, q := range s.sessions {
-		q.limiter.least[limitGovernor] = least
+		q.windows.limiter.least[limitGovernor] = least
 		s.retime(q)
 	}
 }
@@ -41,10 +41,10 @@ func (s *Source) WindowCost(pids []uint32) recording.Cost {
 	defer s.mu.Unlock()
 	var most recording.Cost
 	for _, q := range s.sessions {
-		if !slices.Contains(pids, q.process.PID) || q.mode != modeWindows || q.cost.seen == 0 {
+		if !slices.Contains(pids, q.process.PID) || q.orders.mode != modeWindows || q.windows.cost.seen == 0 {
 			continue
 		}
-		if c := q.cost.by(s.times(q)); most.Basis == "" || c.Share > most.Share {
+		if c := q.windows.cost.by(s.times(q)); most.Basis == "" || c.Share > most.Share {
 			most = c
 		}
 	}
@@ -76,7 +76,7 @@ func (s *Source) WindowNear(pids []uint32, within time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range s.sessions {
-		if !slices.Contains(pids, q.process.PID) || q.mode != modeWindows || q.ring == nil || !q.begun {
+		if !slices.Contains(pids, q.process.PID) || q.orders.mode != modeWindows || q.ring == nil || !q.orders.begun {
 			continue
 		}
 		t := s.times(q)

@@ -77,8 +77,8 @@ func (s *Source) look(q *session, now uint64) {
 	if v.path = q.agent.path; v.path == "" {
 		v.path = r.path()
 	}
+	v.outside = v.waited(now) > long
 	q.agent = v
-	q.outside = v.outside(now)
 	s.quiesceThreads(q)
 	s.announce(q)
 	s.warn(q) // also while agents leave: that is when it counts
@@ -96,7 +96,7 @@ func (s *Source) look(q *session, now uint64) {
 		s.step(q, isHindered, why)
 	case refusal != "":
 		s.step(q, isHindered, refusal)
-	case !q.begun:
+	case !q.orders.begun:
 		s.step(
 			q,
 			isWatched,
@@ -114,12 +114,12 @@ func (s *Source) look(q *session, now uint64) {
 // refusal says why CUPTI refuses q's agent, as that said last; "" where it does not. The caller holds the lock.
 func (s *Source) refusal(q *session) string {
 	if q.agent.state != stateRefused {
-		q.logged = 0
+		q.logged.refusal = 0
 		return ""
 	}
 	why := explain(q.agent.err, q.ring.holder())
-	if q.agent.err != q.logged {
-		q.logged = q.agent.err
+	if q.agent.err != q.logged.refusal {
+		q.logged.refusal = q.agent.err
 		s.opts.Log.Warn(
 			"the agent of a process cannot record what its GPU does; the rest goes on",
 			zap.Uint32("pid", q.process.PID),
@@ -133,11 +133,11 @@ func (s *Source) refusal(q *session) string {
 // holds the lock.
 func (s *Source) instruct(q *session, now uint64, may bool) {
 	mode := s.wanted(q.process)
-	if q.begun = s.watched(q, now); !q.begun || !may {
+	if q.orders.begun = s.watched(q, now); !q.orders.begun || !may {
 		mode = modeOff
 	}
-	if mode != q.mode {
-		q.mode = mode
+	if mode != q.orders.mode {
+		q.orders.mode = mode
 		q.ring.command(mode, s.times(q))
 	}
 }
@@ -155,37 +155,28 @@ func (s *Source) ended(q *session) {
 	if !q.process.Alive() {
 		return // Forget follows
 	}
-	if since(clock.Monotonic(), q.came) > settled {
-		q.restarts = 0
-	}
-	q.restarts++
 	s.step(q, hasEnded, "")
 	again := newSession(q.process, q.image, q.facts)
-	again.restarts, again.joined, again.begun = q.restarts, q.joined, q.begun
-	again.meter, again.leak, again.limiter = q.meter, q.leak, q.limiter
-	again.leak.forget()
-	again.limiter.rest(false)
+	again.entry, again.windows = q.entry.again(clock.Monotonic(), s.rests.end), q.windows.again()
+	again.orders.begun = q.orders.begun
 	s.retired = append(s.retired, q)
 	s.sessions[q.process.ID()] = again
-	if over := q.restarts - attempts; over > 0 {
-		again.rest = min(s.rests.end<<min(over-1, 10), longestRest)
-	}
 	s.opts.Log.Warn(
 		"an agent ended by itself; it is loaded again",
 		zap.Uint32("pid", q.process.PID),
-		zap.Duration("in", again.rest),
+		zap.Duration("in", again.entry.rest),
 		logfield.Reported(), // the report has a table of agents
 	)
 	s.attach(again)
-	if again.rest > 0 {
+	if again.entry.rest > 0 {
 		s.step(
 			again,
 			isTired,
 			fmt.Sprintf(
 				"the agent ended by itself %d times: give the daemon more CPU time if it was starved; it is loaded "+
 					"again in %s",
-				q.restarts,
-				again.rest,
+				again.entry.restarts,
+				again.entry.rest,
 			),
 		)
 	}
@@ -230,13 +221,13 @@ func explain(err int32, holder string) string {
 func (s *Source) balance(q *session) {
 	mode := cudaapi.LaunchesWindows
 	switch {
-	case !q.outside && q.mayOpen(), s.opts.Mode == Off:
+	case !q.agent.outside && q.mayOpen(), s.opts.Mode == Off:
 		mode = cudaapi.LaunchesOff
 	case s.wanted(q.process) == modeContinuous:
 		mode = cudaapi.LaunchesOn
 	}
-	if !q.told || q.launches != mode {
-		q.launches, q.told = mode, true
+	if q.launches != mode {
+		q.launches = mode
 		if s.opts.Launches != nil {
 			s.opts.Launches.SetLaunches(q.process.ID(), mode)
 		}
@@ -311,7 +302,7 @@ func (s *Source) Close() error {
 	}
 	s.closing = true
 	for _, q := range s.sessions {
-		q.cancel()
+		q.entry.cancel()
 		if q.ring != nil {
 			s.quit(q)
 		}

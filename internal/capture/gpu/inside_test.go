@@ -176,7 +176,7 @@ func TestGraphsWithoutAWait(t *testing.T) {
 	)
 	eventually(t, "no window", func() bool { mode, _ := modeIn(pr); return mode == modeOff })
 	s.mu.Lock()
-	if s.sessions[pr.p.ID()].begun {
+	if s.sessions[pr.p.ID()].orders.begun {
 		t.Error("a window was opened before the thread was seen to wait")
 	}
 	s.mu.Unlock()

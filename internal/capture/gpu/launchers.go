@@ -83,9 +83,9 @@ func (s *Source) warn(q *session) {
 	switch {
 	case l.several:
 		q.ring.store32(ringGraphThreads, 1)
-	case l.first != q.grapher:
+	case l.first != q.orders.grapher:
 		if own, ok := proc.OwnTID(q.process, l.first); ok {
-			q.grapher = l.first
+			q.orders.grapher = l.first
 			q.ring.store32(ringGraphThread, own)
 		}
 	}
@@ -97,11 +97,11 @@ func (s *Source) warn(q *session) {
 func (s *Source) watched(q *session, now uint64) bool {
 	_, unwaited := s.unwaited(q)
 	switch {
-	case q.begun:
+	case q.orders.begun:
 		return true
 	case !s.guarded(q) || unwaited:
 		return false
-	case since(now, q.joined) >= 2*s.opts.Watch:
+	case since(now, q.entry.joined) >= 2*s.opts.Watch:
 		return true
 	}
 	enough := false

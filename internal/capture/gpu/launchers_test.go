@@ -233,7 +233,7 @@ func TestFirstWindowWaits(t *testing.T) {
 	s := newTestSource(t, Options{Index: graphIndex, Watch: time.Second})
 	s.paces.begin(7, "")
 	p := newSession(&proc.Process{PID: 7}, "", nil)
-	p.joined = 1e9
+	p.entry.joined = 1e9
 	for _, c := range []struct {
 		at, call uint64
 		want     bool
@@ -247,7 +247,7 @@ func TestFirstWindowWaits(t *testing.T) {
 			t.Errorf("at %d ms it is %v, want %v", c.at/1e6, got, c.want)
 		}
 	}
-	if p.begun = true; !s.watched(p, 1e9) {
+	if p.orders.begun = true; !s.watched(p, 1e9) {
 		t.Error("what has begun waits again")
 	}
 }

@@ -14,18 +14,19 @@ import (
 // guard looks at what the windows of a session leave in its process's memory, and opens no
 // more when that is too much. The caller holds the lock.
 func (s *Source) guard(q *session, now uint64) {
-	if q.mode != modeWindows {
-		q.leak.forget()
+	if q.orders.mode != modeWindows {
+		q.windows.leak.forget()
 		return
 	}
 	busy := q.agent.state == stateOpening || q.agent.state == stateOpen || q.agent.state == stateClosing ||
 		q.agent.state == stateLeaving
-	q.leak.note(now, q.ring.load32(ringWindows), busy, func() (int64, bool) { return ownMemory(q.process) })
-	if q.leak.trial.guilty {
+	q.windows.leak.note(now, q.ring.load32(ringWindows), busy, func() (int64, bool) { return ownMemory(q.process) })
+	if q.windows.leak.trial.guilty {
 		s.giveUp(q)
 		return
 	}
-	rested, limited := q.limiter.rest(q.leak.rest()), q.limiter.set(limitLeak, q.leak.leakPeriod(), s.opts.Period)
+	l := &q.windows.limiter
+	rested, limited := l.rest(q.windows.leak.rest()), l.set(limitLeak, q.windows.leak.leakPeriod(), s.opts.Period)
 	if rested || limited {
 		s.retime(q)
 	}
@@ -33,7 +34,7 @@ func (s *Source) guard(q *session, now uint64) {
 
 // giveUp ends the agent of a process that windows make grow, for good. The caller holds the lock.
 func (s *Source) giveUp(q *session) {
-	q.mode = modeQuit
+	q.orders.mode = modeQuit
 	s.quit(q)
 	s.step(
 		q,
@@ -43,32 +44,32 @@ func (s *Source) giveUp(q *session) {
 				"opened in it. "+
 				"Restart it to have the memory back; then use --gpu off or a longer --gpu-period, or name another "+
 				"libcupti with --cupti, and report the version of CUPTI",
-			megabytes(q.leak.left()),
+			megabytes(q.windows.leak.left()),
 			megabytes(maxLeft),
 		),
 	)
 	s.opts.Log.Warn(
 		"windows make a process grow: its GPU activity is not recorded any more, the rest goes on",
 		zap.Uint32("pid", q.process.PID),
-		zap.Int64("bytes", q.leak.left()),
+		zap.Int64("bytes", q.windows.leak.left()),
 	)
 }
 
 // leaving says what windows have left so far, where that is worth a word.
 func (q *session) leaving() string {
-	if q.leak.onTrial() {
+	if q.windows.leak.onTrial() {
 		return fmt.Sprintf(
 			"no window opens for %s, to see whether windows make this process grow or it grows by itself",
-			time.Duration(q.leak.trial.length).Round(time.Second),
+			time.Duration(q.windows.leak.trial.length).Round(time.Second),
 		)
 	}
-	if left := q.leak.left(); left >= sayLeft {
+	if left := q.windows.leak.left(); left >= sayLeft {
 		said := fmt.Sprintf(
 			"windows have left %d MB in this process's memory so far; at %d MB no more are opened",
 			megabytes(left),
 			megabytes(maxLeft),
 		)
-		if least := q.limiter.least[limitLeak]; least > 0 {
+		if least := q.windows.limiter.least[limitLeak]; least > 0 {
 			said += fmt.Sprintf("; so that it does not come to that, they are at least %s apart", rounded(least))
 		}
 		return said

@@ -53,11 +53,11 @@ func TestGuard(t *testing.T) {
 func TestLeakLimitIsReported(t *testing.T) {
 	s := newTestSource(t, Options{Inject: noInjector{t}})
 	q := newSession(&proc.Process{}, "", newFacts(1))
-	q.limiter.least[limitLeak] = time.Minute
+	q.windows.limiter.least[limitLeak] = time.Minute
 	if got := s.times(q).period; got != uint64(time.Minute) {
 		t.Errorf("windows are %v apart, want a minute", time.Duration(got))
 	}
-	q.leak = leak{sure: 40e6, bytes: 41e6}
+	q.windows.leak = leak{sure: 40e6, bytes: 41e6}
 	if said := q.leaving(); !strings.Contains(said, "at least 1m0s apart") || !strings.Contains(said, "40 MB") {
 		t.Errorf("it says %q", said)
 	}

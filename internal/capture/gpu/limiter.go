@@ -68,14 +68,14 @@ func (l *limiter) period(on, asked time.Duration) time.Duration {
 // times are those of a session's windows.
 func (s *Source) times(q *session) times {
 	t := s.opts.times()
-	t.on = uint64(cmp.Or(q.limiter.on, s.opts.firstOn()))
-	t.period = uint64(q.limiter.period(time.Duration(t.on), s.opts.Period))
+	t.on = uint64(cmp.Or(q.windows.limiter.on, s.opts.firstOn()))
+	t.period = uint64(q.windows.limiter.period(time.Duration(t.on), s.opts.Period))
 	return t
 }
 
 // retime tells an agent the times of its windows, which a limit has changed. The caller holds the lock.
 func (s *Source) retime(q *session) {
-	if q.ring != nil && q.mode == modeWindows {
-		q.ring.command(q.mode, s.times(q))
+	if q.ring != nil && q.orders.mode == modeWindows {
+		q.ring.command(q.orders.mode, s.times(q))
 	}
 }

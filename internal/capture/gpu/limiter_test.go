@@ -54,7 +54,7 @@ func TestLimiter(t *testing.T) {
 func TestGovernorAndCost(t *testing.T) {
 	s := newTestSource(t, Options{Inject: noInjector{t}})
 	early := newSession(&proc.Process{PID: 1}, "", newFacts(1))
-	early.limiter.set(limitCost, 2*s.opts.Period, s.opts.Period)
+	early.windows.limiter.set(limitCost, 2*s.opts.Period, s.opts.Period)
 	s.mu.Lock()
 	s.sessions[early.process.ID()] = early
 	s.mu.Unlock()
@@ -63,7 +63,7 @@ func TestGovernorAndCost(t *testing.T) {
 	if got := time.Duration(s.times(early).period); got != least {
 		t.Errorf("windows are %v apart, want %v", got, least)
 	}
-	early.limiter.set(limitCost, 5*s.opts.Period, s.opts.Period)
+	early.windows.limiter.set(limitCost, 5*s.opts.Period, s.opts.Period)
 	if got := time.Duration(s.times(early).period); got != 5*s.opts.Period {
 		t.Errorf("windows are %v apart, want what the last one took paid off first", got)
 	}

@@ -48,14 +48,14 @@ func (s *Source) ask(pids []uint32) []question {
 		switch q.ring.load32(ringState) {
 		case stateOpening, stateOpen, stateClosing: // one that leaves has handed everything over
 			wait := answerTime
-			if last := q.asked; last.session != nil && q.ring.answered(last.number) {
-				q.flushed = max(q.flushed, last.at)
+			if last := q.flushes.asked; last.session != nil && q.ring.answered(last.number) {
+				q.flushes.done = max(q.flushes.done, last.at)
 			} else if last.session != nil {
 				wait = lateTime
 			}
 			number, now := q.ring.flush(), clock.Monotonic()
-			q.asked = question{q, number, now, now + uint64(wait)}
-			asked = append(asked, q.asked)
+			q.flushes.asked = question{q, number, now, now + uint64(wait)}
+			asked = append(asked, q.flushes.asked)
 		}
 	}
 	return asked
@@ -70,7 +70,7 @@ func (s *Source) unanswered(asked []question) []question {
 		case q.ring == nil || q.ring.load32(ringState) == stateGone:
 			return true
 		case q.ring.answered(a.number):
-			q.flushed = max(q.flushed, a.at)
+			q.flushes.done = max(q.flushes.done, a.at)
 			return true
 		}
 		return clock.Monotonic() > a.until
@@ -98,7 +98,7 @@ func (s *Source) GPU(
 	defer s.mu.Unlock()
 	for _, q := range s.latest() {
 		if slices.Contains(pids, q.process.PID) && q.process.Born <= to {
-			q.facts.put(g, from, to, min(q.flushed, to))
+			q.facts.put(g, from, to, min(q.flushes.done, to))
 			if q.phase != phaseIdle {
 				a := q.describe()
 				a.Dropped = q.facts.droppedWithin(from, to)
@@ -160,9 +160,6 @@ func (v *agentView) waited(now uint64) time.Duration {
 	return 0
 }
 
-// outside reports whether CUPTI has not let the agent in, or out, for long.
-func (v *agentView) outside(now uint64) bool { return v.waited(now) > long }
-
 // starving says why CUPTI was not removed.
 const starving = "the thread that would remove it waits for CPUs so often that others would be held for over 10 ms " +
 	"(40 ms with CUDA graphs)"
@@ -187,13 +184,13 @@ func (q *session) hindrance(now uint64) string {
 			lock,
 			waited/time.Second,
 		)
-	case q.inside > 0 && since(now, q.insideFrom) > long:
+	case q.inside.waited(now) > long:
 		return fmt.Sprintf(
 			"no window opens before %d threads of this process are seen to have returned from CUPTI's callbacks, in "+
 				"which they were when the last one ended: where one of them has only lost its CPU there, another "+
 				"window would kill the process; %d s so far",
-			q.inside,
-			since(now, q.insideFrom)/time.Second,
+			q.inside.count,
+			q.inside.waited(now)/time.Second,
 		)
 	case q.facts.starves() && q.facts.stays():
 		return "stays subscribed to CUPTI after the last window: " + starving + "; other profilers in this process " +
@@ -229,12 +226,12 @@ func (q *session) heldSoFar() *recording.Held {
 // that, where they would else ask for a longer time. The caller holds the lock.
 func (q *session) describe() recording.Agent {
 	st := q.phase.state()
-	if st == running && q.outside {
+	if st == running && q.agent.outside {
 		st = waiting
 	}
 	a := recording.Agent{
 		PID: q.process.PID, State: string(st), Detail: q.detail, CUPTI: q.agent.path,
-		Version: q.agent.version, Stopped: uint64(q.stopped), Joined: q.joined,
+		Version: q.agent.version, Stopped: uint64(q.entry.stopped), Joined: q.entry.joined,
 	}
 	switch q.agent.graphs {
 	case 1:

@@ -21,6 +21,7 @@ const (
 	phaseHarmful                // its windows left too much memory: the agent was told to go, and stays away
 	phaseLeaving                // the process was released; its agent was told to go, and is awaited
 	phaseOver                   // nothing is expected of its process or its agent any more
+	phaseEnded                  // its program has ended: nobody writes its ring any more
 	phases
 )
 
@@ -29,7 +30,7 @@ func (p phase) state() state {
 	return [phases]state{
 		phaseIdle: absent, phaseEntering: waiting, phaseForbidden: refused, phaseResting: dormant,
 		phaseWatching: waiting, phaseRecording: running, phaseHindered: refused,
-		phaseHarmful: dormant, phaseLeaving: gone, phaseOver: gone,
+		phaseHarmful: dormant, phaseLeaving: gone, phaseOver: gone, phaseEnded: gone,
 	}[p]
 }
 
@@ -40,6 +41,7 @@ func (q *session) mayOpen() bool { return q.phase == phaseWatching || q.phase ==
 func (p phase) String() string {
 	return [phases]string{
 		"idle", "entering", "forbidden", "resting", "watching", "recording", "hindered", "harmful", "leaving", "over",
+		"ended",
 	}[p]
 }
 
@@ -57,7 +59,8 @@ const (
 	isHindered                   // something does
 	isHarmful                    // its windows left too much memory
 	hasEnded                     // the agent ended by itself: another session takes its place
-	isRetired                    // the process has ended, runs another program, or was released
+	isRetired                    // the process was released, and lives on
+	isDead                       // the process has ended, or runs another program
 	isLeaving                    // its program lives on, with an agent that was told to go
 	hasLeft                      // that one has gone, or is given up
 	happenings
@@ -68,7 +71,7 @@ func (h happening) String() string {
 	return [happenings]string{
 		"an agent is wanted", "it is forbidden", "it ended too often", "it has come", "it is watched",
 		"it is free to record", "it is hindered", "it is harmful", "it has ended by itself",
-		"the session is retired", "the agent is leaving", "it has left",
+		"the session is retired", "the program has ended", "the agent is leaving", "it has left",
 	}[h]
 }
 
@@ -90,12 +93,13 @@ type transition struct {
 //	isHindered    watching, recording, hindered           hindered
 //	isHarmful     watching, recording, hindered           harmful
 //	hasEnded      watching, recording, hindered           over
-//	isRetired     all but leaving and over                over
+//	isRetired     all but leaving, over and ended         over
+//	isDead        all                                     ended
 //	isLeaving     over                                    leaving
 //	hasLeft       leaving                                 over
 //
 // An agent that comes when its session was retired meanwhile is told to go: isLeaving. No way leads back from harmful,
-// leaving and over to an agent that records.
+// leaving, over and ended to an agent that records.
 var transitions = [happenings]transition{
 	isWanted:    {[]phase{phaseIdle, phaseEntering, phaseForbidden, phaseResting}, phaseEntering},
 	isForbidden: {[]phase{phaseIdle, phaseEntering, phaseForbidden, phaseResting}, phaseForbidden},
@@ -118,6 +122,13 @@ var transitions = [happenings]transition{
 			phaseHarmful,
 		},
 		phaseOver,
+	},
+	isDead: {
+		[]phase{
+			phaseIdle, phaseEntering, phaseForbidden, phaseResting, phaseWatching, phaseRecording, phaseHindered,
+			phaseHarmful, phaseLeaving, phaseOver, phaseEnded,
+		},
+		phaseEnded,
 	},
 	isLeaving: {[]phase{phaseOver}, phaseLeaving},
 	hasLeft:   {[]phase{phaseLeaving}, phaseOver},

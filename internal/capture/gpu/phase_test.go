@@ -13,27 +13,34 @@ import (
 // wayOf is the table in the comment of transitions, the other way round: what can happen in a phase, and where it
 // leads.
 var wayOf = map[phase]map[happening]phase{
-	phaseIdle: {isWanted: phaseEntering, isForbidden: phaseForbidden, isRetired: phaseOver},
+	phaseIdle: {isWanted: phaseEntering, isForbidden: phaseForbidden, isRetired: phaseOver, isDead: phaseEnded},
 	phaseEntering: {
 		isWanted:    phaseEntering,
 		isForbidden: phaseForbidden,
 		isTired:     phaseResting,
 		hasCome:     phaseWatching,
 		isRetired:   phaseOver,
+		isDead:      phaseEnded,
 	},
-	phaseForbidden: {isWanted: phaseEntering, isForbidden: phaseForbidden, hasCome: phaseWatching, isRetired: phaseOver},
-	phaseResting:   {isWanted: phaseEntering, isForbidden: phaseForbidden, hasCome: phaseWatching, isRetired: phaseOver},
+	phaseForbidden: entersAgain,
+	phaseResting:   entersAgain,
 	phaseWatching:  withAgent,
 	phaseRecording: withAgent,
 	phaseHindered:  withAgent,
-	phaseHarmful:   {isRetired: phaseOver},
-	phaseLeaving:   {hasLeft: phaseOver},
-	phaseOver:      {isLeaving: phaseLeaving},
+	phaseHarmful:   {isRetired: phaseOver, isDead: phaseEnded},
+	phaseLeaving:   {hasLeft: phaseOver, isDead: phaseEnded},
+	phaseOver:      {isLeaving: phaseLeaving, isDead: phaseEnded},
+	phaseEnded:     {isDead: phaseEnded},
+}
+
+var entersAgain = map[happening]phase{
+	isWanted: phaseEntering, isForbidden: phaseForbidden, hasCome: phaseWatching, isRetired: phaseOver,
+	isDead: phaseEnded,
 }
 
 var withAgent = map[happening]phase{
 	isWatched: phaseWatching, isFree: phaseRecording, isHindered: phaseHindered, isHarmful: phaseHarmful,
-	hasEnded: phaseOver, isRetired: phaseOver,
+	hasEnded: phaseOver, isRetired: phaseOver, isDead: phaseEnded,
 }
 
 // TestTransitions: whatever happens in whatever phase leads where the table says, or is refused, said, and changes
@@ -78,10 +85,10 @@ func TestPhasesAreReached(t *testing.T) {
 	}
 	for from := range phases {
 		all := reach(from)
-		if !slices.Contains(all, phaseOver) {
+		if !slices.Contains(all, phaseEnded) {
 			t.Errorf("a session that is %s never ends", from)
 		}
-		if final := from == phaseHarmful || from == phaseLeaving || from == phaseOver; final &&
+		if final := from == phaseHarmful || from == phaseLeaving || from >= phaseOver; final &&
 			slices.ContainsFunc(all, records) {
 			t.Errorf("a session that is %s records again: %v", from, all)
 		}
@@ -123,7 +130,7 @@ func TestBlockedEndsWithTheProgram(t *testing.T) {
 	s.mu.Lock()
 	phase, kept := before.phase, s.sessions[pr.p.ID()]
 	s.mu.Unlock()
-	if phase != phaseOver || kept != nil {
+	if phase != phaseEnded || kept != nil {
 		t.Fatalf("the session of the program before is %s", phase)
 	}
 	s.begin(pr.p, "the program after")

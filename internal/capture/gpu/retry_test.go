@@ -56,15 +56,15 @@ func TestAgentThatEndsOften(t *testing.T) {
 	var rests []time.Duration
 	for range attempts + 3 {
 		q := session()
-		q.cancel()
+		q.entry.cancel()
 		s.mu.Lock()
-		q.phase, q.came = phaseRecording, uint64(1)<<62 // just now
+		q.phase, q.entry.came = phaseRecording, uint64(1)<<62 // just now
 		s.ended(q)
 		s.retired = nil // it never had a ring
 		again := s.sessions[pr.p.ID()]
-		rests = append(rests, again.rest)
-		if again == q || !again.entering {
-			t.Errorf("after %d ends no agent is injected any more: %s", q.restarts, again.detail)
+		rests = append(rests, again.entry.rest)
+		if again == q || !again.entry.running {
+			t.Errorf("after %d ends no agent is injected any more: %s", q.entry.restarts, again.detail)
 		}
 		s.mu.Unlock()
 	}
@@ -73,13 +73,13 @@ func TestAgentThatEndsOften(t *testing.T) {
 		t.Errorf("rests %s, want %s", got, want)
 	}
 	q := session()
-	q.cancel()
+	q.entry.cancel()
 	s.mu.Lock()
-	q.phase, q.came = phaseRecording, 1 // long ago
+	q.phase, q.entry.came = phaseRecording, 1 // long ago
 	s.ended(q)
 	s.retired = nil
-	if again := s.sessions[pr.p.ID()]; again.restarts != 1 || again.rest != 0 {
-		t.Errorf("one that was there for long counts as the %dth, and rests %s", again.restarts, again.rest)
+	if again := s.sessions[pr.p.ID()]; again.entry.restarts != 1 || again.entry.rest != 0 {
+		t.Errorf("one that was there for long counts as the %dth, and rests %s", again.entry.restarts, again.entry.rest)
 	}
 	s.mu.Unlock()
 }

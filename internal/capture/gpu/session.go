@@ -36,47 +36,65 @@ type session struct {
 	process *proc.Process
 	image   string // tells programs of one process apart
 	facts   *facts
-	cancel  context.CancelFunc // ends the goroutine that attaches
 
 	phase  phase // changed by Source.step alone
 	detail string
-	ring   *ring // nil: no agent is there
 
-	released *ring // that is still mapped, because gates are on their way down
-	dropping int   // goroutines that take gates down, and read the ring
-
-	reader   *reader // nil where ring is
-	agent    agentView
-	logged   int32 // error of the agent that the log has; 0: none
-	stopped  time.Duration
-	joined   uint64        // ns
-	came     uint64        // ns: when this agent came, where one is there
-	restarts int           // agents that ended by themselves, each soon after it came
-	rest     time.Duration // before an agent is injected again; 0: at once
-	launches cudaapi.LaunchMode
-	told     bool            // launches has been told to the probes
-	mode     uint32          // enum agent_mode, as last told
-	begun    bool            // that was another than off: it may record
-	flushed  uint64          // ns: everything that ended before was handed over
-	asked    question        // of this agent, the last one; without a session: none
-	held     *recording.Held // threads, before this agent was told to leave; nil: none, or it was not
-	meter    meter           // of its windows
-	cost     cost            // that the meter says
-	leak     leak            // that its windows leave in the process
-	limiter  limiter         // how far apart its windows are, as last told
-	gates    [quiesce.Kinds]post
-	arming   arming
-	// threads that may be in a callback of CUPTI's still, as its agent says: it subscribes no more before they have
-	// left
-	inside     uint32
-	insideFrom uint64 // ns: since when there are any
-	grapher    uint32 // the thread that the agent has been told to launch graphs; 0: none
-	entering   bool   // an agent is being injected, or would be
-	shutdownBy uint64 // ns: until when its agent is awaited, which was told to leave a process that lives on; 0: it was not
-	over       bool   // its program has ended: nobody writes its ring any more
-	keptLost   bool   // the log says that CUPTI stays in its process, because the gates were lost
-	outside    bool   // CUPTI has not let the agent in, or out, for long: it sees no launches
+	entry     entry
+	ring      *ring   // nil: no agent is there
+	reader    *reader // nil where ring is
+	unmapping unmapping
+	agent     agentView
+	logged    logged
+	orders    orders
+	launches  cudaapi.LaunchMode // as the probes were last told; "": not yet
+	flushes   flushes
+	windows   windows
+	gates     [quiesce.Kinds]post
+	arming    arming
+	inside    insiders
+	shutdown  shutdown
 }
+
+// entry is how agents come into the process of a session.
+type entry struct {
+	cancel   context.CancelFunc // ends the goroutine that injects them
+	running  bool               // that goroutine runs, also when its session is over: an agent may come still
+	joined   uint64             // ns: when the first one came; 0: none has
+	came     uint64             // ns: when this one came
+	stopped  time.Duration      // for which it stopped a thread
+	restarts int                // agents that ended by themselves, each soon after it came
+	rest     time.Duration      // before an agent is injected again; 0: at once
+}
+
+// come notes that an agent is there.
+func (e *entry) come(now uint64, stopped time.Duration) {
+	e.came, e.stopped = now, stopped
+	if e.joined == 0 {
+		e.joined = now
+	}
+}
+
+// again returns the entry of the agent after one that has ended by itself; rest is the first pause between two.
+func (e *entry) again(now uint64, rest time.Duration) entry {
+	next := entry{cancel: func() {}, joined: e.joined, restarts: e.restarts + 1}
+	if since(now, e.came) > settled {
+		next.restarts = 1
+	}
+	if over := next.restarts - attempts; over > 0 {
+		next.rest = min(rest<<min(over-1, 10), longestRest)
+	}
+	return next
+}
+
+// unmapping is the ring that a session has released, and that goroutines read which take gates down.
+type unmapping struct {
+	ring    *ring // nil: not released yet, or unmapped
+	readers int
+}
+
+// due reports whether the ring is to be unmapped.
+func (u *unmapping) due() bool { return u.ring != nil && u.readers == 0 }
 
 // agentView is what an agent last said of itself: the target's word.
 type agentView struct {
@@ -85,10 +103,74 @@ type agentView struct {
 	path                   string
 	opening                uint64 // ns: since when it waits in cuptiSubscribe; 0: it does not
 	leaving                uint64 // ns: since when it waits in cuptiFinalize; 0: it does not
+	outside                bool   // CUPTI has not let it in, or out, for long: it sees no launches
+}
+
+// logged is what the log has said of an agent.
+type logged struct {
+	refusal int32 // its error; 0: none
+	kept    bool  // CUPTI stays in its process, because the gates were lost
+}
+
+// orders are what an agent was last told.
+type orders struct {
+	mode    uint32 // enum agent_mode
+	begun   bool   // that was another than off: it may record
+	grapher uint32 // the thread that launches graphs; 0: none
+}
+
+// flushes are what an agent was asked to hand over.
+type flushes struct {
+	asked question // the last time; without a session: it was not
+	done  uint64   // ns: everything that ended before was handed over
+}
+
+// windows are what is known of the windows of a process, whichever agent made them.
+type windows struct {
+	meter   meter
+	cost    cost    // that the meter says
+	leak    leak    // that they leave in the process
+	limiter limiter // how far apart they are, as last told
+}
+
+// again returns what holds for the next agent.
+func (w windows) again() windows {
+	w.cost = cost{}
+	w.leak.forget()
+	w.limiter.rest(false)
+	return w
+}
+
+// insiders are threads that may be in a callback of CUPTI's still, as an agent says: it subscribes no more before they
+// have left.
+type insiders struct {
+	count uint32
+	since uint64 // ns: since when there are any
+}
+
+func (i *insiders) note(count uint32, now uint64) {
+	if count == 0 || i.count == 0 {
+		i.since = now
+	}
+	i.count = count
+}
+
+// waited is for how long the agent has waited for them; 0: it does not.
+func (i *insiders) waited(now uint64) time.Duration {
+	if i.count == 0 {
+		return 0
+	}
+	return since(now, i.since)
+}
+
+// shutdown is how the agent of a process that was released, and lives on, leaves.
+type shutdown struct {
+	by   uint64          // ns: until when it is awaited; 0: it was not told to leave
+	held *recording.Held // threads, before it was told; nil: none, or it was not
 }
 
 func newSession(p *proc.Process, image string, f *facts) *session {
-	return &session{process: p, image: image, facts: f, cancel: func() {}}
+	return &session{process: p, image: image, facts: f, entry: entry{cancel: func() {}}}
 }
 
 // How often an agent is injected, and how long each time is waited for a thread to come by.
@@ -103,7 +185,7 @@ const (
 func (s *Source) enter(ctx context.Context, q *session) {
 	wait, refusal := firstWait, s.rests.refusal
 	s.awaitShutdown(ctx, q)
-	sleep(ctx, q.rest)
+	sleep(ctx, q.entry.rest)
 	for failures := 0; ctx.Err() == nil; {
 		if why := s.whyUnobservable(q.process); why != "" {
 			s.notify(ctx, q, isForbidden, why)
@@ -274,10 +356,8 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := clock.Monotonic()
-	q.ring, q.stopped, q.flushed, q.came, q.asked = r, entered.Stopped, now, now, question{}
-	if q.joined == 0 {
-		q.joined = now
-	}
+	q.ring, q.flushes = r, flushes{done: now}
+	q.entry.come(now, entered.Stopped)
 	q.reader = newReader(r, decoder{
 		tables: &s.tables, facts: q.facts, tids: proc.NewTIDs(q.process), pid: q.process.PID, payer: q.process.Payer,
 		from: q.process.Born,
@@ -285,8 +365,8 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 	r.store64(ringHeartbeat, now)
 	// CUDA has loaded it at the start, or another daemon left it. Where launches are to be held, no window opens before
 	// that.
-	q.begun = s.opts.Gate == nil && (q.begun || s.opts.Watch == 0 || r.load32(ringMode) != modeOff)
-	if !q.begun {
+	q.orders.begun = s.opts.Gate == nil && (q.orders.begun || s.opts.Watch == 0 || r.load32(ringMode) != modeOff)
+	if !q.orders.begun {
 		r.store32(
 			ringMode,
 			modeOff,
@@ -305,7 +385,7 @@ func (s *Source) adopt(q *session, r *ring, entered Entered) {
 		s.quit(q)
 		return
 	}
-	q.mode = modeQuit // differs from what is wanted, so that it is told
+	q.orders.mode = modeQuit // differs from what is wanted, so that it is told
 	s.step(q, hasCome, "")
 	s.look(q, now)
 	s.opts.Log.Info(
@@ -335,9 +415,9 @@ func (s *Source) recordsOf(q *session) string {
 	switch {
 	case q.phase == phaseHindered:
 		return "nothing: " + q.detail
-	case !q.begun:
+	case !q.orders.begun:
 		return "nothing yet: " + q.detail
-	case q.mode == modeContinuous:
+	case q.orders.mode == modeContinuous:
 		return "all the time"
 	}
 	t := s.times(q)

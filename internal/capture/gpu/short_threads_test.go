@@ -21,5 +21,5 @@ func TestThreadsThatLiveBriefly(t *testing.T) {
 	drain(t, s, &got, "the agent records",
 		func() bool { return stateOf(s, p.PID) == string(running) && len(got.of(event.Kernel)) > 0 })
 	t.Logf("it recorded after %v, and stopped a thread for %v",
-		time.Since(began).Round(time.Millisecond), s.sessions[p.ID()].stopped)
+		time.Since(began).Round(time.Millisecond), s.sessions[p.ID()].entry.stopped)
 }

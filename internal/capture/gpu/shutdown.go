@@ -26,7 +26,7 @@ func (s *Source) Forget(p *proc.Process) {
 	defer s.mu.Unlock()
 	for _, q := range s.retired {
 		if q.process.ID() == p.ID() && q.image != image {
-			q.over = true
+			s.step(q, isDead, "")
 		}
 	}
 	if q := s.sessions[p.ID()]; q != nil {
@@ -37,9 +37,12 @@ func (s *Source) Forget(p *proc.Process) {
 // retire ends a session. lives says that its program runs on: then its agent leaves, which is awaited. The caller holds
 // the lock.
 func (s *Source) retire(q *session, lives bool) {
-	q.cancel()
-	s.step(q, isRetired, "")
-	q.over = !lives
+	q.entry.cancel()
+	if lives {
+		s.step(q, isRetired, "")
+	} else {
+		s.step(q, isDead, "")
+	}
 	delete(s.sessions, q.process.ID())
 	if len(s.gone) >= maxGone {
 		s.gone = slices.Delete(s.gone, 0, 1) // and not s.gone[1:], which keeps as many again
@@ -54,12 +57,12 @@ func (s *Source) retire(q *session, lives bool) {
 // is told to leave, has. The caller holds the lock.
 func (s *Source) startShutdown(q *session) {
 	s.retired = append(s.retired, q)
-	if q.over {
+	if q.phase == phaseEnded {
 		return
 	}
 	s.step(q, isLeaving, "the process was released; its agent is leaving")
 	now := clock.Monotonic()
-	q.shutdownBy = now + uint64(s.opts.Deadline+slack+shutdownTimeout)
+	q.shutdown.by = now + uint64(s.opts.Deadline+slack+shutdownTimeout)
 	s.quit(q)
 	s.keepAlive(q, now)
 }
@@ -68,7 +71,7 @@ func (s *Source) startShutdown(q *session) {
 // holds the lock.
 func (s *Source) quit(q *session) {
 	if q.ring.load32(ringMode) != modeQuit {
-		q.held = q.heldSoFar()
+		q.shutdown.held = q.heldSoFar()
 	}
 	q.ring.command(modeQuit, s.opts.times())
 }
@@ -85,11 +88,11 @@ func (s *Source) keepAlive(q *session, now uint64) {
 
 // stays reports whether q's agent is in its process still. The caller holds the lock.
 func (q *session) stays() bool {
-	return !q.over && q.ring.load32(ringState) != stateGone && q.process.Alive()
+	return q.phase != phaseEnded && q.ring.load32(ringState) != stateGone && q.process.Alive()
 }
 
 // shuttingDown reports whether q's agent is on its way out, and awaited. The caller holds the lock.
-func (q *session) shuttingDown(now uint64) bool { return now < q.shutdownBy && q.stays() }
+func (q *session) shuttingDown(now uint64) bool { return now < q.shutdown.by && q.stays() }
 
 // withRings returns the sessions that have a ring. The caller holds the lock.
 func (s *Source) withRings() []*session {
@@ -145,7 +148,7 @@ func (s *Source) release(q *session) {
 			zap.Duration("held_longest", time.Duration(h.Longest)),
 		)
 	}
-	if h := q.held; h != nil {
+	if h := q.shutdown.held; h != nil {
 		said = append(
 			said,
 			zap.Uint32s("held_in_windows", h.Threads[:]),
@@ -164,8 +167,8 @@ func (s *Source) release(q *session) {
 	s.opts.Log.Info("an agent is done with", said...)
 	s.agentLeft(q)
 	s.dropGates(q)
-	q.released, q.ring, q.reader = q.ring, nil, nil
-	if q.dropping == 0 {
+	q.unmapping.ring, q.ring, q.reader = q.ring, nil, nil
+	if q.unmapping.due() {
 		s.unmap(q)
 	}
 	s.retired = slices.DeleteFunc(s.retired, func(o *session) bool { return o == q })
@@ -173,16 +176,16 @@ func (s *Source) release(q *session) {
 
 // unmap unmaps the ring that q has released. The caller holds the lock.
 func (s *Source) unmap(q *session) {
-	if err := q.released.close(); err != nil {
+	if err := q.unmapping.ring.close(); err != nil {
 		s.opts.Log.Sugar().Warnf("a ring of pid %d was not unmapped: %v", q.process.PID, err)
 	}
-	q.released = nil
+	q.unmapping.ring = nil
 }
 
 // agentLeft notes whether the agent of q, which was told to leave, has left. The caller holds the lock.
 func (s *Source) agentLeft(q *session) {
 	switch {
-	case q.shutdownBy == 0 || s.closing:
+	case q.phase != phaseLeaving || s.closing:
 	case q.stays():
 		s.step(
 			q,
@@ -225,7 +228,7 @@ func (s *Source) shuttingDownOf(pids []uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.gone, func(q *session) bool {
-		return slices.Contains(pids, q.process.PID) && (q.entering || q.shutdownBy != 0 && q.ring != nil)
+		return slices.Contains(pids, q.process.PID) && (q.entry.running || q.shutdown.by != 0 && q.ring != nil)
 	})
 }
 

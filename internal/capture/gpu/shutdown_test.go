@@ -171,7 +171,7 @@ func TestNotAwaitedForEver(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	s, pr, _ := releasing(t, Options{Log: zap.New(core)})
 	s.mu.Lock()
-	s.retired[0].shutdownBy = 1 // long ago
+	s.retired[0].shutdown.by = 1 // long ago
 	s.mu.Unlock()
 	var got collector
 	s.Feed(0, got.emit)

@@ -122,7 +122,7 @@ func (s *Source) begin(p *proc.Process, image string) {
 		return
 	}
 	q := newSession(p, image, s.factsOf(p))
-	q.limiter.least[limitGovernor] = s.governed
+	q.windows.limiter.least[limitGovernor] = s.governed
 	s.sessions[p.ID()] = q
 	s.paces.begin(p.PID, image)
 	switch {
@@ -140,13 +140,13 @@ func (s *Source) begin(p *proc.Process, image string) {
 func (s *Source) attach(q *session) {
 	s.step(q, isWanted, "the agent is loaded at the next CUDA call")
 	ctx, cancel := context.WithCancel(s.ctx)
-	q.cancel, q.entering = cancel, true
+	q.entry.cancel, q.entry.running = cancel, true
 	s.tasks.Go(func() {
 		defer cancel()
 		s.enter(ctx, q)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		q.entering = false
+		q.entry.running = false
 	})
 }
 

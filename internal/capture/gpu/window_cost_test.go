@@ -189,7 +189,7 @@ func TestFirstWindowIsPredicted(t *testing.T) {
 		s := newTestSource(t, Options{Budget: DefaultBudget})
 		s.SetWindowPeriod(s.opts.Period) // it is a governor's to make windows rarer
 		q := newSession(&proc.Process{PID: 7}, "", newFacts(7))
-		q.mode, s.sessions[q.process.ID()] = modeWindows, q
+		q.orders.mode, s.sessions[q.process.ID()] = modeWindows, q
 		d := decoder{facts: q.facts, pid: 7, from: began, now: began + on}
 		slot := func(e event.Event) { d.decode(&e) }
 		slot(event.Event{Kind: kindOpened, TS: began, Args: [4]uint64{2: 10e6}})
@@ -314,8 +314,8 @@ func TestSpendingHint(t *testing.T) {
 	} {
 		s := newTestSource(t, Options{On: on, Budget: DefaultBudget})
 		q := newSession(&proc.Process{PID: 7}, "", newFacts(7))
-		q.mode, q.cost = modeWindows, cost{fixed: time.Second, seen: minSamples, known: true}
-		q.limiter.set(limitCost, mostStretch*s.opts.Period, s.opts.Period)
+		q.orders.mode, q.windows.cost = modeWindows, cost{fixed: time.Second, seen: minSamples, known: true}
+		q.windows.limiter.set(limitCost, mostStretch*s.opts.Period, s.opts.Period)
 		if got := s.spending(q); !strings.HasSuffix(got, want) {
 			t.Errorf("with windows of %v: %q, want %q at the end", on, got, want)
 		}
@@ -386,7 +386,7 @@ func (a agentOf) run(t *testing.T, s *Source, seconds int) (windows []span, cost
 	t.Helper()
 	const start, entry, exit = uint64(1000e9), uint64(10e6), uint64(3e6)
 	q := newSession(&proc.Process{PID: 7}, "", newFacts(7))
-	q.mode, s.sessions[q.process.ID()] = modeWindows, q
+	q.orders.mode, s.sessions[q.process.ID()] = modeWindows, q
 	defer delete(s.sessions, q.process.ID())
 	d := decoder{facts: q.facts, pid: 7, from: start}
 	slot := func(e event.Event) { d.decode(&e) }
