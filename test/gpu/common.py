@@ -145,6 +145,15 @@ class Daemon:
             time.sleep(0.01)
         self.ready_s = (time.monotonic_ns() - self.began_ns) / 1e9
 
+    def switch(self, times):
+        """Turns all sources off, or on again (SIGUSR2), and waits until they are; times: how often that was asked
+        for."""
+        self.process.send_signal(signal.SIGUSR2)
+        while open(self.log.name).read().count("switched all sources") < times:
+            if self.process.poll() is not None:
+                raise SystemExit(f"inferscoped ended: {open(self.log.name).read()}")
+            time.sleep(0.005)
+
     def stats(self):
         """CPU seconds and resident MB (Pss) of the daemon and its helpers, now."""
         ticks = 0

@@ -8,7 +8,8 @@ It answers one line of JSON to each command on its standard input:
   keep             twelve functions keep blocks of sizes of their own; answers torch's own history by stack
   oom              asks for more than there is
   calibrate RATE   finds how much work between allocations gives RATE of them a second
-  churn N          N allocations with that work between them; answers the seconds, and those of CPU time
+  churn N          N times 500 allocations with that work between them; answers when each began and ended, and its CPU
+                   time, ns
   burn SECONDS     large products for so long
   quit
 """
@@ -132,13 +133,23 @@ def oom():
 work = 0
 
 
-def churn(n):
-    begin, began = time.perf_counter(), time.thread_time()
+def allocations(n):
+    """Returns the thread's CPU time, ns."""
+    began = time.thread_time_ns()
     for _ in range(n):
         for _ in range(work):
             pass
         torch.empty(4096, dtype=torch.uint8, device=DEVICE)
-    return time.perf_counter() - begin, time.thread_time() - began
+    return time.thread_time_ns() - began
+
+
+def churn(n):
+    out = []
+    for _ in range(n):
+        begin = time.monotonic_ns()
+        cpu = allocations(500)
+        out.append((begin, time.monotonic_ns(), cpu))
+    return out
 
 
 def calibrate(rate):
@@ -146,7 +157,7 @@ def calibrate(rate):
     global work
 
     def period():
-        return sorted(churn(2000)[0] / 2000 for _ in range(9))[4]
+        return sorted(allocations(2000) / 2e12 for _ in range(9))[4]
 
     work = 0
     least = period()
@@ -201,7 +212,7 @@ def main():
             elif command == "calibrate":
                 answer = calibrate(float(argument))
             elif command == "churn":
-                answer = dict(zip(("seconds", "cpu"), churn(int(argument))))
+                answer = {"chunks": churn(int(argument))}
             elif command == "quit":
                 break
             print(json.dumps({**state(), **answer}), flush=True)

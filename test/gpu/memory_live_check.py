@@ -1,11 +1,11 @@
 """Checks what InferScope says of a framework's GPU memory against PyTorch itself, and of sensors against NVML.
 
-Usage: memory_live_check.py BIN_DIR OUT_DIR [--quick]     (root; a GPU, PyTorch; about five minutes)
+Usage: memory_live_check.py BIN_DIR OUT_DIR [--quick | --cost]     (root; a GPU, PyTorch; about five minutes)
 
 A process of memory_live.py is watched after it has loaded its weights. Checked are: bytes in blocks and in segments,
 also at instants, and counts of allocations against torch.cuda; live bytes of the ten stacks that hold most against
 torch's own memory history, block by block as the allocator rounds them up in both; three planted leaks; an allocation
-that fails; the exports; what watching costs at 30,000 allocations a second, watched and not in turn; and power,
+that fails; the exports; what watching costs at 30,000 allocations a second (--cost: nothing else); and power,
 clocks, temperature, memory and energy against NVML and nvidia-smi. Each attachment asks whether the process lives.
 Prints a table; exits 1 if a check failed.
 """
@@ -23,10 +23,12 @@ import time
 import recording
 from common import SOCKET, Daemon, interval, print_checks
 
-ROUNDS = 7  # of watched and not, in turn
 RATE = 30_000  # allocations a second
-CHURN = 120_000  # allocations of one round: two periods of the windows that the budget leaves
-SETTLE_S = 6  # until the daemon has found what its budget allows
+CHUNK = 500  # allocations that memory_live.py times at once
+TURN = 24  # chunks with all sources on, or off, in turn: 0.4 s
+TURNS = 40
+SETTLE_S = 8  # until the daemon has found what its budget allows
+WINDOWS_S = 45  # for which it is watched then
 FLAGS = ("--gpu", "off", "--overhead-budget", "0", "--scheduling=false")
 MEMORY, CUDA = 80, 1  # enum event_kind of bpf/event.h, and the low byte of a device
 
@@ -256,61 +258,84 @@ def exports(bin_dir, out_dir, victim, checks):
     checks.append(("pprof heap, bytes", os.path.getsize(heap), os.path.getsize(heap) > 100))
 
 
-def cost(bin_dir, out_dir, victim, checks, rounds):
-    """Each watched round stands between two that are not: what it takes longer than their mean. CPU time of the thread
-    decides, which others' use of the machine changes less; the time by the clock is said beside."""
+def on_and_off(bin_dir, out_dir, victim):
+    """How much longer a chunk takes while all is watched, for each pair of turns next to each other."""
+    flags = (*FLAGS, "--pin-level", "framework memory=sampled")
+    daemon = Daemon(f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/cost.log", *flags)
+    found, on, switched = [], True, 0
+    for i in range(TURNS):
+        took = {}
+        for want in (True, False) if i % 2 else (False, True):
+            if on != want:
+                on, switched = want, switched + 1
+                daemon.switch(switched)
+                time.sleep(0.3)
+            took[on] = statistics.median(cpu for _, _, cpu in victim.ask(f"churn {TURN}")["chunks"])
+            victim.lives("while sources are switched on and off")
+        found.append(took[True] / took[False] - 1)
+    daemon.stop()
+    victim.lives("after the daemon left")
+    return found
+
+
+def in_windows(bin_dir, out_dir, victim):
+    """Returns what each window takes of the thread's CPU time, the time watched, both in ns, and the level.
+
+    A window is where the recording has allocations, with a chunk before and one after; its chunks are compared with the
+    median of those outside within two seconds.
+    """
+    daemon = Daemon(f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/cost.log", "--gpu", "off", "--scheduling=false")
+    victim.ask(f"churn {SETTLE_S * RATE // CHUNK}")
+    chunks = victim.ask(f"churn {WINDOWS_S * RATE // CHUNK}")["chunks"]
+    sources = json.loads(client(bin_dir, "status", "--json"))["sources"]
+    level = next((s["detail"] for s in sources if s["name"] == "framework memory"), None)
+    meta, events = recording.fetch(SOCKET, victim.pid)
+    daemon.stop()
+    victim.lives("after the daemon left")
+    times = sorted(e[0] for e in recording.EVENT.iter_unpack(events) if e[5] == MEMORY and e[2] == victim.pid)
+    windows = []
+    for t in (t for t in times if chunks[0][0] <= t <= chunks[-1][1]):
+        if windows and t - windows[-1][1] < 500e6:
+            windows[-1][1] = t
+        else:
+            windows.append([t, t])
+    margin = 2 * statistics.median(end - begin for begin, end, _ in chunks)
+    inside = [any(end > a - margin and begin < b + margin for a, b in windows) for begin, end, _ in chunks]
+    added = []
+    for a, b in windows:
+        own = [cpu for begin, end, cpu in chunks if end > a - margin and begin < b + margin]
+        near = [c[2] for c, within in zip(chunks, inside) if not within and a - 2e9 < c[0] < b + 2e9]
+        if near and a - 2e9 > chunks[0][0] and b + 2e9 < chunks[-1][1]:
+            added.append(sum(own) - len(own) * statistics.median(near))
+    return added, chunks[-1][1] - chunks[0][0], len(windows), level
+
+
+def cost(bin_dir, out_dir, victim, checks):
+    """By CPU time of the thread, which others' use of the machine changes less than the time by the clock."""
     rate = victim.ask(f"calibrate {RATE}")["rate"]
-    arms = {
-        "no budget: all of it": FLAGS,
-        "default budget, after it has settled": ("--gpu", "off", "--scheduling=false"),
-    }
-    added = {name: [] for name in arms}
-    clock = {name: [] for name in arms}
-
-    def churn():
-        said = victim.ask(f"churn {CHURN}")
-        return said["cpu"], said["seconds"]
-
-    first = []
-    churn()
-    before = churn()
-    for i in range(rounds):
-        for name in list(arms)[:: 1 if i % 2 else -1]:
-            daemon = Daemon(f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/cost.log", *arms[name])
-            time.sleep(0.5)
-            if "default" in name:
-                until = time.monotonic() + SETTLE_S
-                while time.monotonic() < until:
-                    first.append(churn()[0] / before[0] - 1)
-            watched = churn()
-            if "default" in name:
-                sources = json.loads(client(bin_dir, "status", "--json"))["sources"]
-                state = next((s["detail"] for s in sources if s["name"] == "framework memory"), None)
-            victim.lives("while it is watched")
-            daemon.stop()
-            victim.lives("after the daemon left")
-            after = churn()
-            for to, i in ((added, 0), (clock, 1)):
-                to[name].append(2 * watched[i] / (before[i] + after[i]) - 1)
-            before = after
-        print(f"round {i}: " + ", ".join(f"{n} {100 * v[-1]:+.2f}%" for n, v in added.items()), flush=True)
-    for name, values in added.items():
-        mean, half = interval(values)
-        ns = mean / rate * 1e9
-        good = None  # unclear
-        if "default" in name and rounds > 2 and not mean - half <= 0.02 < mean + half:
-            good = mean + half <= 0.02
-        passed, spread = interval(clock[name])
-        checks.append(
-            (
-                f"cost at {rate:.0f} allocations/s, {name}",
-                f"{100 * mean:+.2f}% ± {100 * half:.2f} ({ns:.0f} ns a pair) of {len(values)} rounds; by the clock "
-                f"{100 * passed:+.2f}% ± {100 * spread:.2f}",
-                good,
-            )
+    mean, half = interval(on_and_off(bin_dir, out_dir, victim))
+    checks.append(
+        (
+            f"cost at {rate:.0f} allocations/s, no budget: all of it",
+            f"{100 * mean:+.2f}% ± {100 * half:.2f} ({mean / rate * 1e9:.0f} ns a pair) of {TURNS} turns",
+            None,
         )
-    checks.append(("default budget, while it settles, mean", f"{100 * statistics.fmean(first):+.2f}%", None))
-    checks.append(("framework memory, when it has settled", state, None))
+    )
+    added, lasted, windows, level = in_windows(bin_dir, out_dir, victim)
+    mean, half = (v * windows / lasted for v in interval(added))
+    good = mean + half <= 0.02
+    if good or mean - half > 0.02:
+        verdict = good
+    else:
+        verdict = None  # unclear
+    checks.append(
+        (
+            f"cost at {rate:.0f} allocations/s, default budget, after it has settled",
+            f"{100 * mean:+.2f}% ± {100 * half:.2f} of {len(added)} windows",
+            verdict,
+        )
+    )
+    checks.append(("framework memory, when it has settled", level, None))
 
 
 class NVML:
@@ -434,10 +459,21 @@ def energy_against_samples(samples, rows, report, checks):
 
 def main():
     bin_dir, out_dir = sys.argv[1:3]
-    quick = "--quick" in sys.argv
     os.makedirs(out_dir, exist_ok=True)
     victim = Victim()
     checks = []
+    if "--cost" not in sys.argv:
+        compare(bin_dir, out_dir, victim, checks)
+    if "--quick" not in sys.argv:
+        cost(bin_dir, out_dir, victim, checks)
+    checks.append(("the process's exit code", victim.quit(), None))
+    print()
+    good = print_checks(checks)
+    sys.exit(0 if good and checks[-1][1] == 0 else 1)
+
+
+def compare(bin_dir, out_dir, victim, checks):
+    """Compares what is said of memory and sensors with PyTorch's and NVML's own."""
     daemon = Daemon(f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/memory.log", *FLAGS)
     time.sleep(2)  # the unwinder and the interpreter's layout
     for check in (totals, instants, places, leaks, exhausted):
@@ -451,11 +487,6 @@ def main():
     begun = len(checks)
     sensors(bin_dir, out_dir, victim, checks)
     print_checks(checks[begun:])
-    cost(bin_dir, out_dir, victim, checks, 2 if quick else ROUNDS)
-    checks.append(("the process's exit code", victim.quit(), None))
-    print()
-    good = print_checks(checks)
-    sys.exit(0 if good and checks[-1][1] == 0 else 1)
 
 
 main()

@@ -21,6 +21,7 @@ import http.server
 import itertools
 import json
 import os
+import random
 import signal
 import socket
 import ssl
@@ -512,12 +513,12 @@ def command_of(args, name, port, certificate):
 
 def free_port():
     """A port below those that are given out by themselves, as is one that is 10,000 higher: SGLang listens there, too."""
-    for port in range(20000, 22000, 7):
+    for port in random.sample(range(20000, 30000, 7), 100):  # checks run side by side, and servers bind late
         with contextlib.suppress(OSError), socket.socket() as s, socket.socket() as second:
             s.bind(("127.0.0.1", port))
             second.bind(("127.0.0.1", port + 10000))
             return port
-    raise NoAnswer("no port between 20000 and 22000 is free, with the one that is 10,000 higher")
+    raise NoAnswer("of 100 ports between 20000 and 30000 none is free, with the one that is 10,000 higher")
 
 
 @contextlib.contextmanager

@@ -284,12 +284,18 @@ def sensors(args, checks):
 
 
 def held(args, program, checks):
-    """What the program holds of each GPU: the report's and nvidia-smi's, which the daemon asks every ten seconds."""
+    """What the program, which allocates nothing any more, holds of each GPU: the report's, once the daemon has asked
+    nvidia-smi again, which it does every ten seconds, and nvidia-smi's."""
     words = ["nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_gpu_memory", "--format=csv,noheader,nounits"]
-    rows = [r.split(", ") for r in subprocess.run(words, capture_output=True, text=True).stdout.splitlines()]
-    theirs = {r[1]: int(r[2]) << 20 for r in rows if r[0] == str(program.pid) and r[2].isdigit()}
-    gpus = (json.loads(common.report(args.bin, program.pid, "json")).get("sensors") or {}).get("gpus") or []
-    told = {g["uuid"]: h["used_bytes"] for g in gpus for h in g.get("held_by") or [] if h["pid"] == program.pid}
+    until = time.monotonic() + 15
+    while True:
+        rows = [r.split(", ") for r in subprocess.run(words, capture_output=True, text=True).stdout.splitlines()]
+        theirs = {r[1]: int(r[2]) << 20 for r in rows if r[0] == str(program.pid) and r[2].isdigit()}
+        gpus = (json.loads(common.report(args.bin, program.pid, "json")).get("sensors") or {}).get("gpus") or []
+        told = {g["uuid"]: h["used_bytes"] for g in gpus for h in g.get("held_by") or [] if h["pid"] == program.pid}
+        if told == theirs or time.monotonic() > until:
+            break
+        time.sleep(1)
     good = told == theirs if theirs else None
     checks.append(("bytes of each GPU that the program holds", f"{told} of {theirs}", good))
 

