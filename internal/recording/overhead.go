@@ -6,7 +6,7 @@ type Overhead struct {
 	Budget float64 `json:"budget"` // share of the target's time that watching may take
 	// Total is the cost of everything together, at the levels of the end of the window.
 	Total Cost `json:"total"`
-	// by what it was measured: a function's calls, thread switches; "": it was predicted
+	// by what it was measured: calls of a function; "": it was predicted
 	Progress string           `json:"progress,omitempty"`
 	Pairs    int              `json:"pairs,omitempty"` // of slices that were compared
 	State    string           `json:"state"`           // what the governor is doing, in words
@@ -19,7 +19,8 @@ const (
 	CostPredicted = "predicted" // what programs did, times what each was measured to take
 )
 
-// Cost is a share of a target's time, with its 95% interval.
+// Cost is a share of a target's time. Of what is measured, Low and High hold the truth at all times together with 95%;
+// of what is predicted, they are how wrong it may be.
 type Cost struct {
 	Share float64 `json:"share"`
 	Low   float64 `json:"low"`

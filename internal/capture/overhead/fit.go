@@ -9,148 +9,108 @@ import (
 // reduced in the other, and how much slower the target got on in the first.
 type contrast struct {
 	effects []effect
+	apart   bool    // each source has a sign of its own
 	slower  float64 // log of the time that a unit of progress took in the first slice over that in the second
 }
 
 // effect is a source at the level whose cost is measured.
 type effect struct {
-	source, level int
-	sign          float64 // 1: on in the first slice, -1: in the second
+	column
+	sign float64 // 1: on in the first slice, -1: in the second
 }
 
-// column is an unknown of a fit: what a source costs at a level, as a share of the target's time.
+// column is a source at a level.
 type column struct{ source, level int }
 
-// fitted is what the contrasts together say.
-type fitted struct {
-	rows    int
-	columns []column
-	mean    []float64
-	cov     [][]float64
-}
-
-// Constants of the robust regression.
-const (
-	huberAt   = 1.345 // standard deviations from which on a residual counts less: 95% efficient for normal noise
-	madNormal = 1.4826
-	fitRounds = 20
-	ridge     = 1e-9
-)
-
-// fit estimates what each source costs by regression on all contrasts at once: slower = sum of
-// sign times cost, plus noise. Every pair switches several sources, so each pair says something of
-// each. Huber's weights keep pauses of the target from deciding (Huber 1964); the covariance is
-// that of Street, Carroll and Ruppert (1988).
-func fit(rows []contrast) fitted {
-	f := fitted{rows: len(rows)}
-	x := make([][]float64, len(rows))
-	for i := range rows {
-		for _, e := range rows[i].effects {
-			c := column{e.source, e.level}
-			if !slices.Contains(f.columns, c) {
-				f.columns = append(f.columns, c)
-			}
-		}
+// together reports whether a contrast tells what these cost together.
+func (c *contrast) together(of []column) bool {
+	if len(c.effects) != len(of) {
+		return false
 	}
-	for i := range rows {
-		x[i] = make([]float64, len(f.columns))
-		for _, e := range rows[i].effects {
-			x[i][slices.Index(f.columns, column{e.source, e.level})] = e.sign
-		}
-	}
-	k := len(f.columns)
-	if k == 0 || len(rows) <= k+1 {
-		return fitted{rows: len(rows)}
-	}
-	f.solve(rows, x, k)
-	return f
-}
-
-func (f *fitted) solve(rows []contrast, x [][]float64, k int) {
-	weights := make([]float64, len(rows))
-	for i := range weights {
-		weights[i] = 1
-	}
-	residuals := make([]float64, len(rows))
-	scale := 0.0
-	for range fitRounds {
-		xtx, xty := normal(rows, x, weights, k)
-		before := f.mean
-		f.mean = times(inverse(xtx), xty)
-		for i := range rows {
-			residuals[i] = rows[i].slower - dot(x[i], f.mean)
-		}
-		scale = spread(residuals, k)
-		if scale == 0 || same(before, f.mean) {
-			break
-		}
-		for i, r := range residuals {
-			weights[i] = min(1, huberAt*scale/max(math.Abs(r), 1e-300))
-		}
-	}
-	for i := range weights {
-		weights[i] = 1
-	}
-	xtx, _ := normal(rows, x, weights, k)
-	f.cov = inverse(xtx)
-	variance := psiVariance(residuals, scale, k)
-	for i := range f.cov {
-		for j := range f.cov[i] {
-			f.cov[i][j] *= variance
-		}
-	}
-}
-
-// same reports whether a round of the fit changed nothing that matters.
-func same(before, after []float64) bool {
-	for i := range before {
-		if math.Abs(before[i]-after[i]) > 1e-6 {
+	for i, e := range c.effects {
+		if e.column != of[i] || e.sign != c.effects[0].sign {
 			return false
 		}
 	}
-	return len(before) > 0
+	return true
 }
 
-// psiVariance is the variance of a Huber estimate's residuals, times which the inverse of the design is its covariance.
-func psiVariance(residuals []float64, scale float64, k int) float64 {
-	if scale == 0 {
-		return 0
+// alone returns what a contrast tells of one source: with signs of their own, the others are noise.
+func (c *contrast) alone(of column) (added float64, ok bool) {
+	i := slices.IndexFunc(c.effects, func(e effect) bool { return e.column == of })
+	if i < 0 || !c.apart && len(c.effects) > 1 {
+		return 0, false
 	}
-	n := float64(len(residuals))
-	square, inside := 0.0, 0.0
-	for _, r := range residuals {
-		u := r / scale
-		if math.Abs(u) <= huberAt {
-			inside++
+	return c.effects[i].sign * c.slower, true
+}
+
+// interval is an estimate of a cost as a share of the target's time, with bounds that hold at all moments together with
+// 95%: it may be looked at after every pair. They are infinite where pairs are too few.
+type interval struct {
+	mean, low, high float64
+	rows            int // pairs behind it
+}
+
+func (i interval) half() float64 { return (i.high - i.low) / 2 }
+
+// Of intervals.
+const (
+	decideError = 0.05  // probability that the truth ever leaves one
+	clipAt      = 1.345 // standard deviations from which on a pair counts no more: 95% efficient for normal noise
+	madNormal   = 1.4826
+	prior       = 1 // squares of standard deviations: an interval is at its best after some 10 pairs
+	bisections  = 20
+)
+
+// estimate returns the mean cost by what pairs say was added. Which slice of a pair comes first is left to chance, and
+// so what has nothing to do with the sources is as likely to be added as subtracted, whatever it is: bursts, drift,
+// answers that begin. For such symmetric terms, exp(aS - a²V/2) is a supermartingale for every a, S their sum and V
+// that of their squares (de la Peña 1999). Mixed over a normal prior of a, it ever exceeds 1/decideError with at most
+// that probability (Ville), which bounds S without any assumption on the noise. Clipped terms are symmetric, too
+// (Huber 1964). A cost belongs to the interval if the pairs less that cost keep the bound.
+func estimate(added []float64) interval {
+	all := interval{low: math.Inf(-1), high: math.Inf(1), rows: len(added)}
+	if len(added) == 0 {
+		return all
+	}
+	middle := Median(added)
+	sizes := make([]float64, len(added))
+	for i, v := range added {
+		sizes[i] = math.Abs(v - middle)
+	}
+	scale := max(madNormal*Median(sizes), 1e-6)
+	terms := func(cost float64) (sum, squares float64) {
+		for _, v := range added {
+			u := min(max((v-cost)/scale, -clipAt), clipAt)
+			sum, squares = sum+u, squares+u*u
 		}
-		u = min(max(u, -huberAt), huberAt)
-		square += u * u
+		return sum, squares
 	}
-	m := inside / n
-	if m == 0 {
-		return math.Inf(1)
+	leaves := func(cost float64) bool {
+		sum, squares := terms(cost)
+		return sum*sum > 2*(squares+prior)*math.Log(math.Sqrt((squares+prior)/prior)/decideError)
 	}
-	correction := 1 + float64(k)/n*(1-m)/m
-	return correction * correction * scale * scale * square / (n - float64(k)) / (m * m)
+	least, most := slices.Min(added)-clipAt*scale, slices.Max(added)+clipAt*scale
+	all.mean = bisect(least, most, func(cost float64) bool { sum, _ := terms(cost); return sum > 0 })
+	if leaves(least) {
+		all.low = bisect(least, all.mean, leaves)
+	}
+	if leaves(most) {
+		all.high = bisect(all.mean, most, func(cost float64) bool { return !leaves(cost) })
+	}
+	return all
 }
 
-// few is below how many degrees of freedom a median of residuals is too often too small by chance.
-const few = 12
-
-// spread is the standard deviation of the residuals of a fit of k unknowns, by the median of their sizes.
-func spread(residuals []float64, k int) float64 {
-	sizes := make([]float64, len(residuals))
-	square := 0.0
-	for i, r := range residuals {
-		sizes[i] = math.Abs(r)
-		square += r * r
+// bisect returns where holds, which is true at low, stops being so.
+func bisect(low, high float64, holds func(float64) bool) float64 {
+	for range bisections {
+		if middle := (low + high) / 2; holds(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
 	}
-	freedom := float64(len(residuals) - k)
-	scale := madNormal * Median(sizes) * math.Sqrt(float64(len(residuals))/freedom)
-	if freedom < few {
-		scale = max(scale, math.Sqrt(square/freedom))
-	}
-	return scale
+	return (low + high) / 2
 }
 
 // Median returns the middle of v, or the mean of the two in the middle; 0 of nothing.
@@ -160,134 +120,4 @@ func Median(v []float64) float64 {
 	}
 	s := slices.Sorted(slices.Values(v))
 	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2
-}
-
-func normal(rows []contrast, x [][]float64, w []float64, k int) (xtx [][]float64, xty []float64) {
-	xtx, xty = make([][]float64, k), make([]float64, k)
-	for i := range xtx {
-		xtx[i] = make([]float64, k)
-		xtx[i][i] = ridge
-	}
-	for r := range rows {
-		for i := range k {
-			if x[r][i] == 0 {
-				continue
-			}
-			xty[i] += w[r] * x[r][i] * rows[r].slower
-			for j := range k {
-				xtx[i][j] += w[r] * x[r][i] * x[r][j]
-			}
-		}
-	}
-	return xtx, xty
-}
-
-// inverse of a symmetric positive matrix, by Gauss and Jordan with pivots.
-func inverse(m [][]float64) [][]float64 {
-	n := len(m)
-	a, out := make([][]float64, n), make([][]float64, n)
-	for i := range m {
-		a[i], out[i] = slices.Clone(m[i]), make([]float64, n)
-		out[i][i] = 1
-	}
-	for c := range n {
-		p := c
-		for r := c + 1; r < n; r++ {
-			if math.Abs(a[r][c]) > math.Abs(a[p][c]) {
-				p = r
-			}
-		}
-		a[c], a[p], out[c], out[p] = a[p], a[c], out[p], out[c]
-		d := a[c][c]
-		for j := range n {
-			a[c][j] /= d
-			out[c][j] /= d
-		}
-		for r := range n {
-			if f := a[r][c]; r != c && f != 0 {
-				for j := range n {
-					a[r][j] -= f * a[c][j]
-					out[r][j] -= f * out[c][j]
-				}
-			}
-		}
-	}
-	return out
-}
-
-func times(m [][]float64, v []float64) []float64 {
-	out := make([]float64, len(m))
-	for i := range m {
-		out[i] = dot(m[i], v)
-	}
-	return out
-}
-
-func dot(a, b []float64) float64 {
-	sum := 0.0
-	for i := range a {
-		sum += a[i] * b[i]
-	}
-	return sum
-}
-
-// interval is an estimate with the bounds that matter.
-type interval struct {
-	mean   float64
-	half   float64 // of the 95% interval at this moment: what people are told
-	sure   float64 // of the interval that holds at all moments together with 95%: what is decided by
-	rows   int     // pairs behind it
-	exists bool
-}
-
-// of returns what the sources cost together at their present levels. Those that no pair has switched count nothing.
-func (f *fitted) of(sources []column) interval {
-	pick := make([]float64, len(f.columns))
-	found := false
-	for i, c := range f.columns {
-		if slices.Contains(sources, c) {
-			pick[i], found = 1, true
-		}
-	}
-	if !found {
-		return interval{}
-	}
-	error := math.Sqrt(max(0, dot(pick, times(f.cov, pick))))
-	freedom := float64(f.rows - len(f.columns))
-	t := studentT(freedom)
-	return interval{
-		mean:   dot(pick, f.mean),
-		half:   t * error,
-		sure:   error * timeUniform(f.rows) * t / normal975,
-		rows:   f.rows,
-		exists: true,
-	}
-}
-
-// has reports whether a pair has switched this source at this level.
-func (f *fitted) has(c column) bool { return slices.Contains(f.columns, c) }
-
-const normal975 = 1.959964
-
-// studentT returns the 97.5% point of Student's distribution, by the first terms of Fisher's expansion.
-func studentT(freedom float64) float64 {
-	z, v := normal975, max(freedom, 2)
-	z3, z5, z7 := z*z*z, z*z*z*z*z, z*z*z*z*z*z*z
-	return z + (z3+z)/(4*v) + (5*z5+16*z3+3*z)/(96*v*v) + (3*z7+19*z5+17*z3-15*z)/(384*v*v*v)
-}
-
-// Of the interval that may be looked at after every pair: tightest is after how many pairs it is at its best.
-const (
-	decideError = 0.05
-	tightest    = 30
-)
-
-// timeUniform returns how many standard errors wide (to each side) an interval after n pairs is so that all of them,
-// for every n, hold with 95% (the asymptotic confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
-// 2021). Looking after each pair at an ordinary interval would end in a wrong decision sooner or later.
-func timeUniform(n int) float64 {
-	a := -2 * math.Log(decideError)
-	rho := (a + math.Log(a) + 1) / tightest
-	m := float64(n) * rho
-	return math.Sqrt(2 * (m + 1) / m * math.Log(math.Sqrt(m+1)/decideError))
 }

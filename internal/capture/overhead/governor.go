@@ -47,25 +47,27 @@ type Options struct {
 // governed is a source under the governor.
 type governed struct {
 	Source
-	levels  []Level
-	metered metered
-	level   int  // that was chosen; in a slice it may be at floor
-	floor   int  // its level in slices in which it is reduced
-	fixed   bool // its level is not the governor's to change
-	whole   bool // it is not reduced in slices
-	pinned  bool
-	even    bool
-	reason  string
-	changed uint64
-	held    uint64        // ns: it is not raised before
-	backoff time.Duration // how long it is held the next time
-	costs   []float64     // by level: what it took when it was reduced from there, -1: it never was
+	levels   []Level
+	metered  metered
+	level    int  // that was chosen; in a slice it may be at floor
+	floor    int  // its level in slices in which it is reduced
+	fixed    bool // its level is not the governor's to change
+	whole    bool // it is not reduced in slices
+	pinned   bool
+	even     bool
+	reason   string
+	changed  uint64
+	held     uint64        // ns: it is not raised before
+	backoff  time.Duration // how long it is held the next time
+	costs    []float64     // by level: what it took when it was reduced from there, -1: it never was
+	measured bool          // they were measured in slices, not predicted from what it counts
 	// foreseen is, by level, what it was known to take there when it was last reduced, by its counts; 0: not known.
 	foreseen []float64
 	from     int     // the level at which it began to be reduced,
 	took     float64 // and what it was predicted to take there
 	stuck    uint64  // ns: until when it is not reduced, because that did not help
 	usual    float64 // what it was predicted to take at its level when it came there, -1: not known yet
+	unscaled bool    // it came from a level at which it counts nothing: what costs says is of another load
 }
 
 // switched reports whether it is reduced in slices, to be measured.
@@ -95,7 +97,7 @@ type Governor struct {
 	on       []bool // in the slice under way
 	length   uint64 // ns, of a slice
 	effects  []effect
-	block    []int      // the pairs to come: which source goes the other way round
+	apart    bool       // each of effects has a sign of its own
 	begin    []counters // by target
 	first    []slice    // by target
 	due      uint64     // ns: when Step is to be called
@@ -111,14 +113,14 @@ type Governor struct {
 const (
 	tickEvery  = 1_000_000_000
 	tickSoon   = 200_000_000 // where what a target pays is not known yet
-	guard      = 20_000_000  // ns after a change of levels that belong to no slice
+	guard      = 50_000_000  // ns after a change of levels that belong to no slice
 	minSlice   = 100_000_000
 	maxSlice   = 1_000_000_000
 	between    = 30_000_000  // ns between pairs
 	retry      = 100_000_000 // ns after which a pair that something stood in the way of is tried again
-	offFirst   = 8e9         // ns for which sources may be reduced to be measured at once,
-	offMost    = 8e9         // at any later time,
-	offShare   = 0.03        // and of all the time
+	offMost    = 8e9         // ns for which sources may be reduced to be measured at once,
+	offShare   = 0.03        // of all the time,
+	offSuspect = 0.1         // and of that in which they seem to cost more than the budget
 	recheck    = 5 * 60 * 1_000_000_000
 	hold       = 30 * time.Second
 	longestFor = time.Hour
@@ -131,7 +133,7 @@ var whole = []string{recording.RequestsSource, recording.MemorySource}
 
 // New returns a governor; it changes nothing before the first Step.
 func New(opts Options) *Governor {
-	g := &Governor{opts: opts, random: rand.New(rand.NewPCG(opts.Seed, 1)), off: offFirst}
+	g := &Governor{opts: opts, random: rand.New(rand.NewPCG(opts.Seed, 1)), off: offMost}
 	for _, s := range opts.Sources {
 		q := &governed{
 			Source:  s,
@@ -250,8 +252,8 @@ func (g *Governor) noteFloor(w *watched, s *slice) {
 func (g *Governor) finish(now uint64) {
 	second := g.slices(now)
 	for i, w := range g.targets {
-		if w.yard.by != "" {
-			w.notePair(pair{g.first[i], second[i], slices.Clone(g.effects)})
+		if w.yard.ok {
+			w.notePair(pair{g.first[i], second[i], slices.Clone(g.effects), g.apart})
 		}
 	}
 	for i := range g.on {
@@ -283,54 +285,55 @@ func (g *Governor) set() {
 
 // refill adds to the time for which sources may be reduced.
 func (g *Governor) refill(now uint64) {
+	share := offShare
+	if slices.ContainsFunc(g.targets, func(w *watched) bool { return w.verdict.suspect }) {
+		share = offSuspect
+	}
 	if g.filled != 0 {
-		g.off = min(offMost, g.off+offShare*float64(now-g.filled))
+		g.off = min(offMost, g.off+share*float64(now-g.filled))
 	}
 	g.filled = now
 }
 
 // plan chooses what the next pair of slices compares; false: none is wanted now.
 //
-// Every source that can be switched is, in each pair: on in one slice and reduced in the other, in random order. In
-// half of the pairs all of them together, which tells the sum; in each of the others one the other way round, which
-// tells it apart. Pairs come in shuffled blocks that hold each of these, so that a fit to a few blocks knows each
-// source nearly as well as if only it had been switched.
+// Every source that can be switched is, in each pair: on in one slice and reduced in the other, in random order. All of
+// them together tell the sum. Once that is known to be too much, each goes its own way, which tells them apart.
 func (g *Governor) plan() bool {
 	g.hindered = false
 	if g.asked > 0 || !slices.ContainsFunc(g.targets, func(w *watched) bool { return w.undecided }) {
 		return false
 	}
+	apart := slices.ContainsFunc(g.targets, func(w *watched) bool { return w.apart })
 	g.length = minSlice
 	for _, w := range g.targets {
 		if w.undecided {
 			g.length = max(g.length, min(w.yard.each*3/4, maxSlice))
 		}
 	}
-	if g.off < float64(g.length+guard) {
+	if !apart && g.off < float64(g.length+guard) {
 		return false
 	}
 	if g.hindered = g.isNear(2 * (g.length + guard)); g.hindered {
 		return false
 	}
-	g.effects = nil
+	g.effects, g.apart = nil, apart
+	sign := g.sign()
 	for i, s := range g.sources {
 		if g.on[i] = true; s.switched() {
-			g.effects = append(g.effects, effect{i, s.level, 1})
+			if apart {
+				sign = g.sign()
+			}
+			g.effects = append(g.effects, effect{column{i, s.level}, sign})
+			g.on[i] = sign > 0
 		}
 	}
 	if len(g.effects) == 0 {
 		return false
 	}
-	apart, sign := g.turn(len(g.effects)), g.sign()
-	for i := range g.effects {
-		e := &g.effects[i]
-		e.sign = sign
-		if i == apart {
-			e.sign = -sign
-		}
-		g.on[e.source] = e.sign > 0
+	if !apart { // what is known to be too much is worth its slices
+		g.off -= float64(g.length + guard)
 	}
-	g.off -= float64(g.length + guard)
 	return true
 }
 
@@ -345,23 +348,6 @@ func (g *Governor) isNear(ns uint64) bool {
 		}
 	}
 	return false
-}
-
-// turn returns which of so many sources goes the other way round in the next pair; -1: none.
-func (g *Governor) turn(sources int) int {
-	if len(g.block) == 0 || slices.Max(g.block) >= sources {
-		g.block = g.block[:0]
-		for i := range sources {
-			g.block = append(g.block, -1)
-			if sources > 1 {
-				g.block = append(g.block, i)
-			}
-		}
-		g.random.Shuffle(len(g.block), func(i, j int) { g.block[i], g.block[j] = g.block[j], g.block[i] })
-	}
-	next := g.block[0]
-	g.block = g.block[1:]
-	return next
 }
 
 func (g *Governor) sign() float64 { return float64(2*g.random.IntN(2) - 1) }
@@ -417,11 +403,15 @@ func (g *Governor) look(now uint64, targets []Target) {
 		w.forget(g.opts.Budget)
 		w.settle(now)
 		w.verdict = g.judge(w, now)
-		w.undecided = w.verdict.open
+		w.undecided, w.apart = w.verdict.open, false
 	}
 	for i, s := range g.sources {
 		if s.usual < 0 && now-s.changed > settled {
 			s.usual = g.most(i)
+			if took := s.costs[s.level]; s.unscaled && took > 0 {
+				s.scale(s.level, min(1, s.usual/took))
+			}
+			s.unscaled = false
 			g.giveUp(s, now)
 		}
 	}

@@ -64,51 +64,6 @@ func TestFreeSourcesStay(t *testing.T) {
 	}
 }
 
-// TestIntervalsHold: the 95% interval of the sum holds the truth, and that of each source.
-func TestIntervalsHold(t *testing.T) {
-	const runs = 600
-	var inside, total [4]atomic.Uint64
-	truth := []float64{0.003, 0.006, 0.002}
-	var widths sync.Map
-	simulated(runs, func(seed uint64) {
-		w := newWorld(
-			seed,
-			newSource("cuda calls", truth[0]),
-			newSource("scheduling", truth[1]),
-			newSource("cpu samples", truth[2]),
-		)
-		target := w.target(400, 0.2)
-		target.drift, target.burst = 0.5, 0.001
-		g := w.governor(seed)
-		w.pass(g, 40+float64(seed%40))
-		s := g.State(target.pid, 0, w.now)
-		if s.Total.Basis != recording.CostMeasured || len(w.changes) > 0 {
-			return
-		}
-		check := func(i int, c recording.Cost, v float64) {
-			total[i].Add(1)
-			if c.Low <= v && v <= c.High {
-				inside[i].Add(1)
-			}
-		}
-		check(3, s.Total, truth[0]+truth[1]+truth[2])
-		widths.Store(seed, s.Total.High-s.Total.Low)
-		for i := range truth {
-			check(i, s.Sources[i].Cost, truth[i])
-		}
-	})
-	sum, n := 0.0, 0.0
-	widths.Range(func(_, v any) bool { sum, n = sum+v.(float64), n+1; return true })
-	for i, name := range []string{"cuda calls", "scheduling", "cpu samples", "the sum"} {
-		share := float64(inside[i].Load()) / float64(total[i].Load())
-		t.Logf("%s: %.1f%% of %d intervals hold the truth", name, 100*share, total[i].Load())
-		if share < 0.9 || total[i].Load() < runs*2/3 {
-			t.Errorf("%s: %.1f%% of %d intervals hold the truth, want 90%%", name, 100*share, total[i].Load())
-		}
-	}
-	t.Logf("the sum's interval is %.2f%% of the time wide", 100*sum/n)
-}
-
 // TestLoadEnds: what was reduced under load comes back when the load ends, and does not flap while it lasts.
 func TestLoadEnds(t *testing.T) {
 	dear := newSource("scheduling", 0.06, 0.005)
@@ -257,7 +212,7 @@ func TestChangesTakeTime(t *testing.T) {
 func TestNothingToMeasureBy(t *testing.T) {
 	for name, spoil := range map[string]func(*fakeTarget){
 		"irregular": func(f *fakeTarget) { f.irregular, f.rate = true, 40 },
-		"silent":    func(f *fakeTarget) { f.silent = true },
+		"silent":    func(f *fakeTarget) { f.silent, f.rate = true, 5000 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dear := newSource("scheduling", 0.05, 0.004)
@@ -453,40 +408,43 @@ func TestPinnedStays(t *testing.T) {
 	}
 }
 
-// TestTimeUniform: looked at after every pair, the interval of decisions is left by the truth in less than 5% of the
-// runs, where an ordinary one is left far more often.
+// TestTimeUniform: looked at after every pair, an interval is left by the truth in less than 5% of the runs, whatever
+// the noise is like.
 func TestTimeUniform(t *testing.T) {
-	const runs, most = 400, 200
-	left, leftOrdinary := 0, 0
-	for seed := range uint64(runs) {
-		r := rand.New(rand.NewPCG(seed, 3))
-		var rows []contrast
-		out, outOrdinary := false, false
-		for n := 1; n <= most; n++ {
-			sign := float64(2*r.IntN(2) - 1)
-			rows = append(rows, contrast{[]effect{{0, 0, sign}}, sign*0.01 + 0.03*r.NormFloat64()})
-			if n < enoughPairs || n%4 != 0 {
-				continue
+	const runs, most, truth = 200, 200, 0.01
+	walk := 0.0
+	for name, noise := range map[string]func(r *rand.Rand, i int) float64{
+		"normal":  func(r *rand.Rand, _ int) float64 { return 0.03 * r.NormFloat64() },
+		"pauses":  func(r *rand.Rand, _ int) float64 { return 0.02 * r.NormFloat64() / max(0.01, r.Float64()) },
+		"one way": func(r *rand.Rand, _ int) float64 { return 0.1 * r.ExpFloat64() },
+		"periods": func(r *rand.Rand, i int) float64 { return 0.05*math.Sin(float64(i)/2) + 0.01*r.NormFloat64() },
+		"a walk":  func(r *rand.Rand, _ int) float64 { walk += 0.01 * r.NormFloat64(); return walk },
+		"steps":   func(_ *rand.Rand, i int) float64 { return 0.04 * float64(i/50) },
+	} {
+		left, width := 0, 0.0
+		for seed := range uint64(runs) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			var added []float64
+			out := false
+			walk = 0
+			for i := range most {
+				added = append(added, truth+float64(2*r.IntN(2)-1)*noise(r, i))
+				if i%4 > 0 {
+					continue
+				}
+				v := estimate(added)
+				out = out || v.low > truth || v.high < truth
+				width = v.half()
 			}
-			f := fit(rows)
-			v := f.of([]column{{0, 0}})
-			out = out || math.Abs(v.mean-0.01) > v.sure
-			outOrdinary = outOrdinary || math.Abs(v.mean-0.01) > v.half
+			if out {
+				left++
+			}
 		}
-		if out {
-			left++
+		t.Logf("%s: of %d runs of %d pairs %d left the interval, which is at last %.2f%% to each side",
+			name, runs, most, left, 100*width)
+		if left > runs*5/100 {
+			t.Errorf("%s: %d of %d runs left the interval", name, left, runs)
 		}
-		if outOrdinary {
-			leftOrdinary++
-		}
-	}
-	t.Logf("of %d runs of %d pairs %d left the interval of decisions, %d the ordinary one",
-		runs, most, left, leftOrdinary)
-	if left > runs*7/100 {
-		t.Errorf("%d of %d runs left the interval", left, runs)
-	}
-	if leftOrdinary < left*2 {
-		t.Error("the test says nothing: an ordinary interval does as well")
 	}
 }
 

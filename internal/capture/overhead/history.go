@@ -3,6 +3,7 @@ package overhead
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/inferscope/inferscope/internal/recording"
 )
@@ -151,12 +152,9 @@ func ofOwn(c recording.Cost, times float64, but recording.Cost) recording.Cost {
 }
 
 func (g *Governor) progressOf(y *yardstick) string {
-	name := bySwitches
-	if y.by == bySignal {
-		name = bySignal
-		if g.opts.Name != nil {
-			name += " of " + g.opts.Name(y.key.Func)
-		}
+	name := "calls"
+	if g.opts.Name != nil {
+		name += " of " + g.opts.Name(y.key.Func)
 	}
 	if !y.pace {
 		return "CPU time for its " + name
@@ -165,17 +163,15 @@ func (g *Governor) progressOf(y *yardstick) string {
 }
 
 func (v *verdict) words() string {
+	var words []string
 	switch {
-	case v.why != "" && v.open:
-		return v.why
-	case v.over && v.why != "":
-		return "above the budget; " + v.why
 	case v.over:
-		return "above the budget"
-	case v.under && v.why != "":
-		return "within the budget; " + v.why
+		words = append(words, "above the budget")
 	case v.under:
-		return "within the budget"
+		words = append(words, "within the budget")
 	}
-	return v.why
+	if v.why != "" {
+		words = append(words, v.why)
+	}
+	return strings.Join(words, "; ")
 }

@@ -2,6 +2,7 @@ package overhead
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -12,18 +13,18 @@ type verdict struct {
 	total    recording.Cost
 	costs    []recording.Cost // by source
 	measured bool             // total is
-	pairs    int
-	over     bool // it is more than the budget
-	under    bool // it is not
-	open     bool // more pairs are wanted
+	pairs    int              // that tell of the total, whether it is measured or not yet
+	over     bool             // it is more than the budget
+	under    bool             // it is not
+	open     bool             // more pairs are wanted
+	suspect  bool             // slices so far tell of more than the budget
 	why      string
 }
 
 // Of deciding.
 const (
-	enoughPairs = 6
-	tight       = 0.25 // of the budget: an interval of half so much decides by its middle
-	mostPairs   = 200  // that do not decide either: the program is too uneven to be measured so
+	tight     = 0.5 // of the budget: to each side of an interval that is worth more than a prediction
+	mostPairs = 120 // that tell nothing either: the program is too uneven to be measured so
 	// distrust is the share of a predicted cost that is believed whatever was measured: a program that
 	// gets on by the clock does not become slower by what it pays.
 	distrust = 0.25
@@ -32,59 +33,108 @@ const (
 	unsure = 1.5
 )
 
-// judge says what w pays for watching, and whether that is known well enough.
+// judge says what w pays for watching, and whether that is known well enough. What is measured counts if its interval
+// lies on one side of the budget, is tight, or excludes what is predicted; else that counts.
 func (g *Governor) judge(w *watched, now uint64) verdict {
-	predicted := g.forecast(w)
-	v := predicted
-	v.costs = slices.Clone(predicted.costs) // which what was measured replaces
+	v := g.forecast(w)
 	if w.known < 2 && !g.far(w) {
 		v.why = "it has just begun"
 		return v
 	}
-	sum, levels := g.measured(w, &v)
 	budget := g.opts.Budget
+	v.over = v.total.Share > budget
+	v.under = !v.over
+	levels := g.switched()
 	switch {
 	case w.idle:
-		v.under, v.why = v.total.Share <= budget, "the target does nothing now"
-		v.over = !v.under
+		v.why = "the target does nothing now"
 		return v
-	case w.yard.by == "":
-		v.over, v.why = v.total.Share > budget, "nothing that the target does again and again is even enough to "+
-			"measure by"
-		v.under = !v.over
+	case !w.yard.ok:
+		v.why = "nothing that the target does again and again is even enough to measure by"
 		return v
 	case len(levels) == 0:
-		v.over, v.why = v.total.Share > budget, "nothing is left that could be switched to measure it"
-		v.under = !v.over
-		return v
-	case !sum.exists || sum.rows < enoughPairs:
-		// A prediction far above the budget needs no measurement first.
-		v.over, v.open, v.why = v.total.Share > budget, true, "it is being measured"
+		v.why = "nothing is left that could be switched to measure it"
 		return v
 	}
-	rest := v.total.Share - max(0, sum.mean) // that no slice can tell
-	low, high := rest+max(0, sum.mean-sum.sure), rest+max(0, sum.mean+sum.sure)
+	slower := w.together(levels)
+	total, predicted := g.measured(w, &v, slower, levels), v.total.Share
+	v.pairs, v.open, v.why = slower.rows, slower.rows < mostPairs, "it is being measured"
+	v.suspect = slower.rows > 0 && total.Share > budget
 	switch {
-	case low > budget:
-		v.over = true
-	case high < budget:
-		v.under = true
-	case sum.half < tight*budget:
-		v.over = v.total.Share > budget
-		v.under = !v.over
-	case sum.rows >= mostPairs:
-		v.over, v.why = v.total.Share > budget, "it does not get on evenly enough to tell more exactly"
-		v.under = !v.over
-	case sum.half > budget && predicted.total.Share > budget:
-		v = predicted // which counts as long as slices tell nothing
-		v.over, v.open, v.why = true, true, "it is being measured"
+	case total.Low > budget || total.High < budget:
+		v.over, v.under, v.open, v.why = total.Low > budget, total.High < budget, false, ""
+	case slower.half() < tight*budget || predicted < total.Low || predicted > total.High:
+		// Nothing is reduced for what may be within the budget, nor raised for what may be above it.
+		v.over, v.under = false, slower.half() < tight*budget && total.Share <= budget
+		if !v.open {
+			v.why = "it may be a little above or below the budget"
+		}
 	default:
-		v.open, v.why = true, "it is being measured"
-	}
-	if v.over || v.under {
+		if !v.open {
+			v.why = "it does not get on evenly enough to be measured"
+		}
+		if !math.IsInf(slower.half(), 1) {
+			v.why += fmt.Sprintf(": slices say %s to %s (%d pairs), too wide to count",
+				percent(total.Low), percent(total.High), slower.rows)
+		}
+		v.under = v.under && !(v.open && g.canMeasure()) // it will soon be known better
 		g.sealed(w, &v, now)
+		return v
 	}
+	v.total, v.measured = total, true
+	for _, c := range levels {
+		if one := w.alone(c); one.half() < tight*budget {
+			v.costs[c.source] = plus(one.cost(), w.floorCost(c.source))
+		}
+	}
+	g.sealed(w, &v, now)
 	return v
+}
+
+// cost is an interval as a cost, which is never below nothing.
+func (i interval) cost() recording.Cost {
+	return recording.Cost{
+		Share: max(0, i.mean), Low: max(0, i.low), High: max(0, i.high), Basis: recording.CostMeasured,
+	}
+}
+
+// switched returns the sources that are switched in slices, at their levels.
+func (g *Governor) switched() []column {
+	var out []column
+	for i, s := range g.sources {
+		if s.switched() {
+			out = append(out, column{i, s.level})
+		}
+	}
+	return out
+}
+
+// measured returns what w pays in all: what slices tell, and by prediction what they cannot tell, which is the cost of
+// sources that are not switched and of what those that are still do in slices.
+func (g *Governor) measured(w *watched, predicted *verdict, slower interval, levels []column) recording.Cost {
+	total := slower.cost()
+	if floor := distrust * g.sumOf(w.predicted, levels); total.High < floor {
+		total.Share, total.High = floor, floor // it gets on by the clock: see distrust
+	}
+	for i, s := range g.sources {
+		if s.switched() {
+			total = plus(total, w.floorCost(i))
+		} else {
+			total = plus(total, predicted.costs[i])
+		}
+	}
+	return total
+}
+
+// floorCost is what a source still takes while it is reduced.
+func (w *watched) floorCost(source int) recording.Cost {
+	share := w.floor[source]
+	return recording.Cost{Share: share, Low: share / unsure, High: share * unsure}
+}
+
+// plus returns both costs together, on the basis of the first.
+func plus(a, b recording.Cost) recording.Cost {
+	return recording.Cost{Share: a.Share + b.Share, Low: a.Low + b.Low, High: a.High + b.High, Basis: a.Basis}
 }
 
 // far reports whether what is predicted is beyond the budget even if it is wrong by as much as it may be: then a level
@@ -99,13 +149,15 @@ func (g *Governor) far(w *watched) bool {
 
 // sealed notes that a target is decided about; some time later, or when it does something else, it is measured again.
 func (g *Governor) sealed(w *watched, v *verdict, now uint64) {
+	if v.open {
+		return
+	}
 	if w.checked == 0 {
 		w.checked = now
 	}
 	if now-w.checked > recheck {
 		w.checked = 0
 		w.rows = w.rows[len(w.rows)/2:] // the newer half tells whether it is still so
-		w.refit()
 		v.open = true
 	}
 }
@@ -131,52 +183,8 @@ func (g *Governor) forecast(w *watched) verdict {
 func (v *verdict) add(basis string) {
 	v.total = recording.Cost{Basis: basis}
 	for _, c := range v.costs {
-		v.total.Share += c.Share
-		v.total.Low += c.Low
-		v.total.High += c.High
+		v.total = plus(v.total, c)
 	}
-}
-
-// measured puts what slices tell into v, and returns what they tell of all that can be switched together.
-func (g *Governor) measured(w *watched, v *verdict) (sum interval, levels []column) {
-	for i, s := range g.sources {
-		if s.switched() {
-			levels = append(levels, column{i, s.level})
-		}
-	}
-	if len(levels) == 0 || w.yard.by == "" {
-		return interval{}, levels
-	}
-	sum = w.fit.of(levels)
-	if !sum.exists || sum.rows < enoughPairs ||
-		slices.ContainsFunc(levels, func(c column) bool { return !w.fit.has(c) }) {
-		return interval{}, levels
-	}
-	if floor := distrust * g.sumOf(w.predicted, levels); sum.mean < floor && sum.mean+sum.sure < floor {
-		sum.mean = floor // it gets on by the clock: see distrust
-	}
-	whole := max(0, sum.mean) // less is noise, and must not make up for what is known by other means
-	v.measured, v.pairs = true, sum.rows
-	for i, s := range g.sources {
-		one := w.fit.of([]column{{i, s.level}})
-		if !s.switched() || !one.exists {
-			whole += v.costs[i].Share
-			continue
-		}
-		rest := w.floor[i]
-		whole += rest
-		v.costs[i] = recording.Cost{
-			Share: one.mean + rest,
-			Low:   one.mean + rest - one.half,
-			High:  one.mean + rest + one.half,
-			Basis: recording.CostMeasured,
-		}
-	}
-	rest := whole - max(0, sum.mean)
-	v.total = recording.Cost{
-		Share: whole, Low: rest + sum.mean - sum.half, High: rest + sum.mean + sum.half, Basis: recording.CostMeasured,
-	}
-	return sum, levels
 }
 
 func (g *Governor) sumOf(shares []float64, levels []column) float64 {
@@ -209,29 +217,33 @@ const settled = 3_000_000_000
 
 // shed reduces the source that costs a target most.
 func (g *Governor) shed(w *watched, now uint64) {
-	dearest := -1
+	costs, pairs := g.costsApart(w)
+	dearest, known := -1, true
 	for i, s := range g.sources {
-		if s.fixed || s.level >= len(s.levels)-1 || now < s.stuck ||
-			w.verdict.costs[i].Share < worthwhile*g.opts.Budget {
+		if s.fixed || s.level >= len(s.levels)-1 || now < s.stuck || costs[i].Share < worthwhile*g.opts.Budget {
 			continue
 		}
 		if now-s.changed < settled && s.changed != 0 && !g.far(w) {
 			return // the last step first
 		}
-		if dearest < 0 || w.verdict.costs[i].Share > w.verdict.costs[dearest].Share {
+		if dearest < 0 || costs[i].Share > costs[dearest].Share {
 			dearest = i
 		}
+	}
+	for i, c := range costs {
+		known = known && dearest >= 0 &&
+			(i == dearest || c.Share <= costs[dearest].Low || costs[dearest].Low > g.opts.Budget/2)
+	}
+	if !known && pairs < mostApart {
+		w.undecided, w.apart = true, true // that it is too much is known, not yet which source it is
+		return
 	}
 	if dearest < 0 {
 		return
 	}
-	s, c := g.sources[dearest], w.verdict.costs[dearest]
-	if w.verdict.measured && w.verdict.pairs < mostApart && g.canMeasure() &&
-		(w.verdict.pairs < leastApart || !w.clearly(dearest)) {
-		w.undecided = true // that it is too much is known, not yet which source it is
-		return
-	}
-	s.costs[s.level] = c.Share
+	s, c := g.sources[dearest], costs[dearest]
+	w.verdict.costs[dearest] = c
+	s.costs[s.level], s.measured = c.Share, w.verdict.measured
 	if s.level == 0 || s.reason == "" {
 		s.from, s.took = s.level, g.most(dearest)
 	}
@@ -240,8 +252,13 @@ func (g *Governor) shed(w *watched, now uint64) {
 	}
 	s.held = now + uint64(s.backoff)
 	s.backoff = min(2*s.backoff, longestFor)
-	reason := fmt.Sprintf("watching took %s of a target's time, %s of it this at %q (%s); the budget is %s",
-		percent(w.verdict.total.Share), percent(c.Share), s.levels[s.level].Name, c.Basis, percent(g.opts.Budget))
+	least := ""
+	if w.verdict.measured {
+		least = fmt.Sprintf("at least %s, ", percent(w.verdict.total.Low))
+	}
+	reason := fmt.Sprintf("watching took %s of a target's time, %s of it this at %q (%s%s); the budget is %s",
+		percent(w.verdict.total.Share), percent(c.Share), s.levels[s.level].Name, least, w.verdict.total.Basis,
+		percent(g.opts.Budget))
 	g.change(s, g.lower(w, dearest), reason, now)
 }
 
@@ -286,18 +303,25 @@ func (g *Governor) giveUp(s *governed, now uint64) {
 	g.change(s, s.from, "reducing it did not change what it costs", now)
 }
 
-// The dearest source is known after leastApart pairs at the earliest, and is taken for it after mostApart though
-// another may be as dear.
-const leastApart, mostApart = 12, 40
+// mostApart is after how many pairs the dearest source is taken for it though another may be as dear.
+const mostApart = 40
 
-// clearly reports whether a source costs more than any other by more than its interval is wide.
-func (w *watched) clearly(dearest int) bool {
-	for i, c := range w.verdict.costs {
-		if i != dearest && c.Share > w.verdict.costs[dearest].Low {
-			return false
+// costsApart returns what each source costs w, and how many pairs tell that; mostApart where no more are of use, as
+// what is predicted is too much.
+func (g *Governor) costsApart(w *watched) (costs []recording.Cost, pairs int) {
+	levels := g.switched()
+	if !w.verdict.measured || w.verdict.total.Low-w.together(levels).cost().Low > g.opts.Budget {
+		return w.verdict.costs, mostApart
+	}
+	costs, pairs = slices.Clone(w.verdict.costs), mostApart
+	for _, c := range levels {
+		one := w.alone(c)
+		costs[c.source] = plus(one.cost(), w.floorCost(c.source))
+		if len(levels) > 1 {
+			pairs = min(pairs, one.rows)
 		}
 	}
-	return true
+	return costs, pairs
 }
 
 // canMeasure reports whether another pair may be measured soon.
@@ -313,7 +337,7 @@ func (g *Governor) raise(now uint64) {
 		if s.fixed || s.level == 0 || now < s.held || now-s.changed < settled {
 			continue
 		}
-		extra := g.expected(i)
+		extra := g.expected(i, now)
 		if best < 0 || extra < cost {
 			best, cost = i, extra
 		}
@@ -327,23 +351,31 @@ func (g *Governor) raise(now uint64) {
 		}
 	}
 	s := g.sources[best]
-	if eased := g.eased(best); eased > 0 {
-		for level := range s.level - 1 {
-			s.costs[level] *= eased
-		}
+	eased := g.eased(best)
+	if eased > 0 {
+		s.scale(s.level-1, eased)
 	}
 	reason := fmt.Sprintf("watching took so little that there was room for more than %q, of a budget of %s",
 		s.levels[s.level].Name, percent(g.opts.Budget))
-	if g.change(s, s.level-1, reason, now); s.level == 0 {
+	g.change(s, s.level-1, reason, now)
+	s.unscaled = eased == 0 && !s.measured
+	if s.level == 0 {
 		s.reason = "" // nothing is missing
 	}
 }
 
+// scale makes what a source took at the levels above one a share of that.
+func (s *governed) scale(above int, share float64) {
+	for level := range above {
+		s.costs[level] *= share
+	}
+}
+
 // expected is what a source is taken to cost one level up: what it took when it was reduced from there, in proportion
-// to what it does now against then. Where that is not known, it has to be tried.
-func (g *Governor) expected(i int) float64 {
+// to what it does now against then. Where that is not known, it has to be tried; what was measured long ago, too.
+func (g *Governor) expected(i int, now uint64) float64 {
 	s := g.sources[i]
-	if s.costs[s.level-1] < 0 {
+	if s.costs[s.level-1] < 0 || s.measured && now-s.changed > uint64(longestFor) {
 		return 0
 	}
 	return s.costs[s.level-1] * g.eased(i)
@@ -395,7 +427,7 @@ func (g *Governor) change(s *governed, level int, reason string, now uint64) {
 		// What it pays now is not known yet: until here it paid for the level before, also while that was changed.
 		w.checked, w.known, w.last = 0, 0, counters{}
 	}
-	g.off = min(offMost, g.off+offFirst/4)
+	g.off = offMost
 	if g.opts.Log != nil {
 		g.opts.Log(Change{s.Name(), from, s.levels[level].Name, reason})
 	}

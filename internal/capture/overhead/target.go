@@ -25,15 +25,10 @@ type Thread struct {
 	Switches uint64 // times that it left its CPU because it waited for something
 }
 
-// How a target's progress is seen.
-const (
-	bySignal   = "calls"
-	bySwitches = "thread switches"
-)
-
-// yardstick is by what a target's progress is measured.
+// yardstick is by what a target's progress is measured: repeated calls. How often its threads are switched does not
+// tell: a server that is slower finds more to do when it wakes, and is switched less often for the same work.
 type yardstick struct {
-	by   string // "": it cannot be
+	ok   bool // false: it cannot be
 	key  Key
 	each uint64 // ns: of stretches in which it is even enough
 	pace bool   // progress by time tells; else CPU time by progress, because the target waits for others
@@ -42,9 +37,9 @@ type yardstick struct {
 
 // counters are what is read of a target at the borders of slices.
 type counters struct {
-	at, cpu, switches uint64
-	ns                []uint64   // Runs by source
-	levels            [][]uint64 // Runs by source and level; nil: not known
+	at, cpu uint64
+	ns      []uint64   // Runs by source
+	levels  [][]uint64 // Runs by source and level; nil: not known
 }
 
 // slice is a stretch of time at certain levels.
@@ -57,6 +52,7 @@ type slice struct {
 type pair struct {
 	a, b    slice
 	effects []effect
+	apart   bool
 }
 
 // Bounds of what is remembered.
@@ -78,7 +74,6 @@ type watched struct {
 	yard      yardstick
 	rows      []dated
 	pending   []pair
-	fit       fitted
 	last      counters
 	threads   map[uint32]Thread
 	calls     map[uint32]uint64 // by thread: ns in calls so far
@@ -89,6 +84,7 @@ type watched struct {
 	known     int               // looks at predicted
 	basis     float64           // sum of predicted when a pair of slices was last compared, or a level changed
 	undecided bool
+	apart     bool // it pays too much, and it is not known yet for which source
 	verdict   verdict
 	checked   uint64  // ns: when measuring last came to an end
 	load      float64 // CPUs that it used between the last two looks
@@ -104,11 +100,6 @@ func (w *watched) read(now uint64, sources []*governed) counters {
 	for i, s := range sources {
 		runs := w.target.Runs(s.Source)
 		c.ns[i], c.levels[i] = runs.NS, runs.At
-	}
-	if w.yard.by == bySwitches {
-		for _, t := range w.target.Threads() {
-			c.switches += t.Switches
-		}
 	}
 	return c
 }
@@ -215,30 +206,25 @@ func (w *watched) notePair(p pair) {
 
 // settle compares the pairs whose events have come.
 func (w *watched) settle(now uint64) {
-	fresh := false
 	for len(w.pending) > 0 && w.pending[0].b.to.at+undrained <= now {
 		p := w.pending[0]
 		w.pending = w.pending[1:]
 		if d, ok := w.compare(&p); ok {
-			w.rows = append(w.rows, dated{contrast{p.effects, d}, p.b.to.at})
+			w.rows = append(w.rows, dated{contrast{p.effects, p.apart, d}, p.b.to.at})
 			w.basis = total(w.predicted)
-			fresh = true
 		}
 	}
 	old := 0
 	for old < len(w.rows) && (len(w.rows)-old > maxRows || now-w.rows[old].at > rowsLast) {
 		old++
 	}
-	if w.rows = w.rows[old:]; fresh || old > 0 {
-		w.refit()
-	}
+	w.rows = w.rows[old:]
 }
 
 // forget drops what was measured while the target did something else: by prediction it pays far more now.
 func (w *watched) forget(budget float64) {
 	if now := total(w.predicted); len(w.rows) > 0 && now > 2*w.basis && now > budget/2 {
 		w.rows, w.checked = nil, 0
-		w.refit()
 	}
 }
 
@@ -250,12 +236,26 @@ func total(shares []float64) float64 {
 	return sum
 }
 
-func (w *watched) refit() {
-	rows := make([]contrast, len(w.rows))
+// together returns what sources cost together by the pairs that switched just these, at these levels.
+func (w *watched) together(of []column) interval {
+	var added []float64
 	for i := range w.rows {
-		rows[i] = w.rows[i].contrast
+		if r := &w.rows[i]; r.together(of) {
+			added = append(added, r.effects[0].sign*r.slower)
+		}
 	}
-	w.fit = fit(rows)
+	return estimate(added)
+}
+
+// alone returns what a source costs at a level.
+func (w *watched) alone(of column) interval {
+	var added []float64
+	for i := range w.rows {
+		if v, ok := w.rows[i].alone(of); ok {
+			added = append(added, v)
+		}
+	}
+	return estimate(added)
 }
 
 // compare returns how much slower the target was in the first slice of a pair: the log of the ratio.
@@ -277,15 +277,8 @@ func (w *watched) compare(p *pair) (slower float64, ok bool) {
 
 // rate returns progress by time, or by CPU time.
 func (w *watched) rate(s *slice) (float64, bool) {
-	rate, ok := 0.0, false
 	took := float64(s.to.at - s.from.at)
-	switch w.yard.by {
-	case bySignal:
-		rate, ok = w.target.Progress().rateOf(w.yard.key, s.from.at, s.to.at)
-	case bySwitches:
-		n := s.to.switches - min(s.to.switches, s.from.switches)
-		rate, ok = float64(n)/took, n >= 20*fewest
-	}
+	rate, ok := w.target.Progress().rateOf(w.yard.key, s.from.at, s.to.at)
 	if !ok || w.yard.pace {
 		return rate, ok
 	}
@@ -304,7 +297,7 @@ const busyShare = 0.7
 // tell by which share the target was slower. One that is still good enough is kept.
 func (w *watched) choose(now uint64, took float64, before map[uint32]Thread) {
 	next := w.find(now, took, before)
-	if next.by == "" && w.yard.by != "" && now-w.yard.seen < longestPause {
+	if !next.ok && w.yard.ok && now-w.yard.seen < longestPause {
 		return
 	}
 	next.seen = now
@@ -321,35 +314,10 @@ func (w *watched) find(now uint64, took float64, before map[uint32]Thread) yards
 		return ran && known && float64(t.CPU-min(t.CPU, b.CPU)+w.inCalls[tid]) >= busyShare*took
 	}
 	if best, ok := w.target.Progress().steadiest(now, func(k Key) bool { return k.TID != 0 && busy(k.TID) }); ok {
-		return yardstick{by: bySignal, key: best.key, each: best.each, pace: true}
+		return yardstick{ok: true, key: best.key, each: best.each, pace: true}
 	}
 	if best, ok := w.target.Progress().steadiest(now, func(k Key) bool { return k.TID == 0 }); ok {
-		return yardstick{by: bySignal, key: best.key, each: best.each}
+		return yardstick{ok: true, key: best.key, each: best.each}
 	}
-	return w.bySwitches(took, before)
-}
-
-// enoughSwitches is how many a second are progress that can be compared.
-const enoughSwitches = 2000
-
-// bySwitches takes the thread switches of a target for its progress where the threads that make nearly all of them
-// use nearly all of its CPU time: else they may come by the clock, whatever the others pay.
-func (w *watched) bySwitches(took float64, before map[uint32]Thread) yardstick {
-	var all, cpu, of uint64
-	for tid, t := range w.threads {
-		b, ok := before[tid]
-		if !ok {
-			continue
-		}
-		n := t.Switches - min(t.Switches, b.Switches)
-		all += n
-		cpu += t.CPU - min(t.CPU, b.CPU)
-		if float64(n) > enoughSwitches/10*took/1e9 {
-			of += t.CPU - min(t.CPU, b.CPU)
-		}
-	}
-	if float64(all) < enoughSwitches*took/1e9 || float64(of) < 0.9*float64(cpu) || cpu == 0 {
-		return yardstick{}
-	}
-	return yardstick{by: bySwitches, each: 200_000_000, pace: float64(cpu) >= busyShare*took}
+	return yardstick{}
 }

@@ -146,7 +146,8 @@ func describe() descriptions { //nolint:funlen // a table
 			"pid",
 		),
 		overheadBound: d("target_overhead_bound_ratio",
-			"Bounds of the 95% interval of inferscope_target_overhead_ratio.", "source", "bound", "pid"),
+			"Bounds of inferscope_target_overhead_ratio: 95% interval if measured, a factor of 1.5 if predicted.",
+			"source", "bound", "pid"),
 		budget: d("target_overhead_budget_ratio",
 			"Share of the target's time that watching it may take (--overhead-budget).", "pid"),
 		level: d(
