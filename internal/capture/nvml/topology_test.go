@@ -1,6 +1,10 @@
 package nvml
 
 import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +48,58 @@ func TestParseTopology(t *testing.T) {
 			t.Errorf("%q is taken: %v", bad, got)
 		}
 	}
+}
+
+// TestTopologyOfMachines has what nvidia-smi topo -m of older and newer drivers printed on machines, as people show it,
+// without most network cards: NVSwitch, bridges, PCIe, a container with the CPUs of one GPU. A terminal gets the header
+// underlined, and MIG parts are between the GPUs of nvidia-smi -L.
+func TestTopologyOfMachines(t *testing.T) {
+	for machine, want := range map[string]string{ // pairs by the kind of their connection, and one of a rare kind
+		"h100x8": "NV18 28", "h100x4": "NV18 6", "a100x8": "NV12 28", "bridgesx6": "NODE 4, NV12 3, SYS 8, 0-3 NV12",
+		"l40x4": "NODE 2, SYS 4, 2-3 NODE", "pciex8": "NODE 13, PHB 3, SYS 12, 3-4 PHB",
+		"v100x8": "NV1 8, NV2 8, SYS 12, 2-4 NV1", "rtx3090x2": "NV4 1",
+	} {
+		text, err := os.ReadFile("testdata/topology/" + machine + ".txt")
+		must.NoError(t, err)
+		gpus := int(machine[len(machine)-1] - '0')
+		names, parts := "", ""
+		for gpu := range gpus {
+			names += fmt.Sprintf("GPU %d: NVIDIA A (UUID: GPU-0a0%d)\n", gpu, gpu)
+			parts += fmt.Sprintf("GPU %d: NVIDIA A (UUID: GPU-0a0%d)\n"+
+				"  MIG 1g.10gb     Device  0: (UUID: MIG-0b%d0)\n  MIG 1g.10gb     Device  1: (UUID: MIG-0b%d1)\n",
+				gpu, gpu, gpu, gpu)
+		}
+		header, rest, _ := strings.Cut(string(text), "\n")
+		underlined := "\t\x1b[4m" + header[1:] + "\x1b[0m\n" + rest
+		for _, c := range [][2]string{{names, string(text)}, {names, underlined}, {parts, underlined}} {
+			links, err := parseTopology(c[0], c[1])
+			must.NoError(t, err)
+			if got := kindsOf(links, want); got != want {
+				t.Errorf("%s: %s, want %s", machine, got, want)
+			}
+		}
+	}
+}
+
+// kindsOf counts links by kind, and looks up the one that want ends with.
+func kindsOf(links []recording.GPULink, want string) string {
+	numbers := map[string]int{}
+	for _, l := range links {
+		numbers[l.Kind]++
+	}
+	var out []string
+	for _, kind := range slices.Sorted(maps.Keys(numbers)) {
+		out = append(out, fmt.Sprint(kind, " ", numbers[kind]))
+	}
+	var a, b int
+	if n, _ := fmt.Sscanf(want[strings.LastIndex(want, " ")-3:], "%d-%d", &a, &b); n == 2 {
+		for _, l := range links {
+			if l.A == fmt.Sprintf("GPU-0a0%d", a) && l.B == fmt.Sprintf("GPU-0a0%d", b) {
+				out = append(out, fmt.Sprintf("%d-%d %s", a, b, l.Kind))
+			}
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // TestTopology: how GPUs are connected is asked for where there are several.
