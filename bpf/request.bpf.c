@@ -98,9 +98,10 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 	__u64 now, cookie, *known, owner, word;
 	struct origin o = {};
 	struct buffers b;
-	__u32 flags = 0;
 	const __u16 family = e->family;
+	__u32 flags = 0;
 	__u64 state;
+	int whole;
 
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
@@ -149,24 +150,28 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 		return 0;
 	} else if (!find_buffers(&b)) {
 		count(REQUEST_COUNT_UNSEEN);
+		*known |= SOCKET_GAP;
 		return 0;
 	} else {
 		state = *known;
 	}
 	__sync_fetch_and_add(&p->transfers, 1);
-	if (state & SOCKET_ENGINE && (state & SOCKET_ASKS || bytes <= REQUEST_ENGINE))
-		return record_engine(&o, &b, bytes, now);
-	if (state & (SOCKET_ENGINE | SOCKET_H2))
-		return record_frames(&o, &b, state & SOCKET_ENGINE ? REQUEST_ENGINE_SENT : kind, bytes, now,
-				     state & SOCKET_ENGINE ? REQUEST_ENGINE_PIECES : REQUEST_PIECES);
-	if (known && *known & SOCKET_GAP)
+	if (state & SOCKET_GAP)
 		flags = REQUEST_GAP;
-	if (record(&o, &b, kind, bytes, now, &flags) == !flags || !known)
-		return 0;
-	if (flags)
-		*known &= ~SOCKET_GAP;
+	if (state & SOCKET_ENGINE && (state & SOCKET_ASKS || bytes <= REQUEST_ENGINE))
+		whole = record_engine(&o, &b, bytes, now, &flags);
+	else if (state & (SOCKET_ENGINE | SOCKET_H2))
+		whole = record_frames(&o, &b, state & SOCKET_ENGINE ? REQUEST_ENGINE_SENT : kind, bytes, now, &flags,
+				      state & SOCKET_ENGINE ? REQUEST_ENGINE_PIECES : REQUEST_PIECES);
 	else
-		*known |= SOCKET_GAP;
+		whole = record(&o, &b, kind, bytes, now, &flags);
+	if (!whole)
+		count_lost(tgid);
+	if (whole == !flags)
+		return 0;
+	known = bpf_map_lookup_elem(&request_sockets, &cookie);
+	if (known)
+		*known ^= SOCKET_GAP;
 	return 0;
 }
 
@@ -258,7 +263,7 @@ static __always_inline int changed_state(__u64 cookie, int state)
 		return 0;
 	r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
 	if (!r) {
-		count(REQUEST_COUNT_LOST);
+		count_lost(*owner);
 	} else {
 		o.socket = cookie;
 		fill(r, &o, state == TCP_CLOSE ? REQUEST_CLOSED : REQUEST_PEER_CLOSED, 0, bpf_ktime_get_ns());

@@ -29,17 +29,15 @@ type RequestPieces struct {
 	Kind      uint32
 	Left      uint32
 	MaxPieces uint32
-	_         [4]byte
+	Flags     uint32
 }
 
 type RequestRequestCount uint32
 
 const (
-	RequestRequestCountREQUEST_COUNT_TRANSFERS RequestRequestCount = 0
-	RequestRequestCountREQUEST_COUNT_LOST      RequestRequestCount = 1
-	RequestRequestCountREQUEST_COUNT_UNSEEN    RequestRequestCount = 2
-	RequestRequestCountREQUEST_COUNT_LOOKS     RequestRequestCount = 3
-	RequestRequestCountREQUEST_COUNTS          RequestRequestCount = 4
+	RequestRequestCountREQUEST_COUNT_LOST   RequestRequestCount = 0
+	RequestRequestCountREQUEST_COUNT_UNSEEN RequestRequestCount = 1
+	RequestRequestCountREQUEST_COUNTS       RequestRequestCount = 2
 )
 
 type RequestRequestKind uint32
@@ -65,6 +63,7 @@ type RequestRequestProcess struct {
 	Calls     uint64
 	Muted     uint64
 	Syscalls  uint64
+	Lost      uint64
 }
 
 type RequestRequestRecord struct {

@@ -33,10 +33,8 @@ static __always_inline int record_head(const struct origin *o, const struct buff
 	struct request_record *r = bpf_ringbuf_reserve(&request_records, sizeof(*r) + room, 0);
 	__u8 *data;
 
-	if (!r) {
-		count(REQUEST_COUNT_LOST);
+	if (!r)
 		return 0;
-	}
 	data = (__u8 *)(r + 1);
 	fill(r, o, kind, bytes, now);
 	r->flags = *flags;
@@ -47,26 +45,21 @@ static __always_inline int record_head(const struct origin *o, const struct buff
 	return 1;
 }
 
-/* Records the beginning of a transfer between an API server and its engine. */
-static __always_inline int record_engine(const struct origin *o, const struct buffers *b, __u32 bytes, __u64 now)
+/* Records the beginning of a transfer between an API server and its engine. Returns 0 where there is no room. */
+static __always_inline int record_engine(const struct origin *o, const struct buffers *b, __u32 bytes, __u64 now,
+					 const __u32 *flags)
 {
-	const __u32 none = 0;
-
-	count(REQUEST_COUNT_TRANSFERS);
 	if (b->vectors)
-		record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, &none, REQUEST_ENGINE, 1);
-	else if (bytes <= REQUEST_SMALL)
-		record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, &none, REQUEST_SMALL, 0);
-	else
-		record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, &none, REQUEST_ENGINE, 0);
-	return 0;
+		return record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, flags, REQUEST_ENGINE, 1);
+	if (bytes <= REQUEST_SMALL)
+		return record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, flags, REQUEST_SMALL, 0);
+	return record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, flags, REQUEST_ENGINE, 0);
 }
 
 /* Records what was received or sent. Returns 0 where there is no room. */
 static __always_inline int record(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes, __u64 now,
 				  const __u32 *flags)
 {
-	count(REQUEST_COUNT_TRANSFERS);
 	if (b->vectors) {
 		if (bytes <= REQUEST_TINY)
 			return record_head(o, b, kind, bytes, now, flags, REQUEST_TINY, 1);
@@ -98,6 +91,7 @@ struct pieces {
 	__u32 kind;
 	__u32 left;
 	__u32 max_pieces;
+	__u32 flags; /* of the next record */
 };
 
 /* Not on the stack, where each iteration would be a new verifier state; not per CPU, as a thread may be preempted. */
@@ -113,12 +107,11 @@ static __always_inline int record_frame(struct pieces *p, __u64 from, __u32 n, _
 {
 	struct request_record *r = bpf_ringbuf_reserve(&request_records, sizeof(*r) + limit, 0);
 
-	if (!r) {
-		count(REQUEST_COUNT_LOST);
+	if (!r)
 		return 0;
-	}
 	fill(r, &p->origin, p->kind, n, p->now);
-	r->flags = REQUEST_H2;
+	r->flags = REQUEST_H2 | p->flags;
+	p->flags = 0;
 	if (!bpf_probe_read_user(r + 1, n, (void *)from))
 		r->head = n;
 	p->left -= n;
@@ -167,18 +160,19 @@ __noinline int request_piece(struct pieces *p, __u32 i)
 	return !record_frame(p, v.base + p->offset, n, i, REQUEST_HEAD);
 }
 
-/* Records what was received or sent over HTTP/2, or by an engine, in so many pieces at most. */
+/*
+ * Records what was received or sent over HTTP/2, or by an engine, in so many pieces at most. Returns 0 where a piece is
+ * missing.
+ */
 static __always_inline int record_frames(const struct origin *o, const struct buffers *b, __u32 kind, __u32 bytes,
-					 __u64 now, __u32 max_pieces)
+					 __u64 now, const __u32 *flags, __u32 max_pieces)
 {
 	struct pieces *p = bpf_task_storage_get(&request_pieces, bpf_get_current_task_btf(), 0,
 						BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u32 i;
 
-	if (!p) {
-		count(REQUEST_COUNT_LOST);
+	if (!p)
 		return 0;
-	}
 	p->origin = *o;
 	p->now = now;
 	p->base = b->base;
@@ -187,12 +181,12 @@ static __always_inline int record_frames(const struct origin *o, const struct bu
 	p->kind = kind;
 	p->left = bytes;
 	p->max_pieces = max_pieces;
-	count(REQUEST_COUNT_TRANSFERS);
+	p->flags = *flags;
 	for (i = 0; i < REQUEST_PIECES; i++) {
 		if (request_piece(p, i))
 			break;
 	}
-	return 0;
+	return !p->left;
 }
 
 #endif

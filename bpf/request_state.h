@@ -91,7 +91,7 @@ enum request_kind {
 
 #define REQUEST_MORE 1 /* the transfer goes on in the next record of the thread */
 #define REQUEST_H2 2   /* it is one of HTTP/2 */
-#define REQUEST_GAP 4  /* transfers of HTTP/1.1 before it were lost */
+#define REQUEST_GAP 4  /* transfers of the connection before it were lost */
 
 /*
  * One transfer. Data follows, of a length that fits it: head bytes of its beginning come first; tail bytes of its end
@@ -112,20 +112,19 @@ struct request_record {
 };
 
 enum request_count {
-	REQUEST_COUNT_TRANSFERS = 0, /* that were recorded */
-	REQUEST_COUNT_LOST = 1,	     /* the ring had no room */
-	REQUEST_COUNT_UNSEEN = 2,    /* whose buffers are not known; request.bpf.c lists which the hooks count */
-	REQUEST_COUNT_LOOKS = 3,     /* transfers of targets on sockets that are not followed */
-	REQUEST_COUNTS = 4,
+	REQUEST_COUNT_LOST = 0,	  /* transfers and ends of connections that the ring had no room for */
+	REQUEST_COUNT_UNSEEN = 1, /* transfers whose buffers are not known; request.bpf.c lists which the hooks count */
+	REQUEST_COUNTS = 2,
 };
 
 /* Counts of one process. */
 struct request_process {
-	__u64 transfers;
-	__u64 looks;
+	__u64 transfers; /* on sockets that are followed */
+	__u64 looks;	 /* on others */
 	__u64 calls; /* of OpenSSL */
 	__u64 muted; /* transfers on muted sockets */
 	__u64 syscalls; /* returns that request_syscall saw and that were not socket transfers */
+	__u64 lost; /* of what REQUEST_COUNT_LOST counts */
 };
 
 /* By tgid. Preallocated: Linux 5.15 warns of uprobe programs with other hash maps. */
@@ -140,7 +139,7 @@ struct {
 #define SOCKET_IGNORED (1ULL << 33) /* it turned out not to carry ZMTP */
 #define SOCKET_TLS (1ULL << 34)	    /* ciphertext goes over it */
 #define SOCKET_H2 (1ULL << 35)	    /* HTTP/2 goes over it */
-#define SOCKET_GAP (1ULL << 36)	    /* the last transfers of HTTP/1.1 over it were lost */
+#define SOCKET_GAP (1ULL << 36)	    /* the last transfers over it were lost, or not seen */
 #define SOCKET_ASKS (1ULL << 37)    /* a server sends requests to its engine over it: their beginning is enough */
 
 /* cookie -> the process that reads from it, or writes to it, and SOCKET_ flags */
@@ -237,7 +236,7 @@ struct {
 
 #define PROTOCOL_1 1 /* HTTP/1.1 */
 #define PROTOCOL_2 2
-#define PROTOCOL_GAP 4 /* a bit: the last transfers of HTTP/1.1 were lost */
+#define PROTOCOL_GAP 4 /* a bit: the last transfers were lost */
 
 /* Connections of OpenSSL that are followed, and their PROTOCOL_. */
 struct {
@@ -253,6 +252,16 @@ static __always_inline void count(enum request_count which)
 
 	if (n)
 		__sync_fetch_and_add(n, 1);
+}
+
+/* Counts what the ring had no room for. */
+static __always_inline void count_lost(__u32 tgid)
+{
+	struct request_process *p = bpf_map_lookup_elem(&request_processes, &tgid);
+
+	count(REQUEST_COUNT_LOST);
+	if (p)
+		__sync_fetch_and_add(&p->lost, 1);
 }
 
 #endif

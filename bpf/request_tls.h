@@ -11,14 +11,21 @@ int request_tls_enter(struct pt_regs *ctx)
 {
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct request_process *p = bpf_map_lookup_elem(&request_processes, &tgid);
+	struct tls_connection connection;
 	struct tls_call *c;
+	__u32 *known;
 
 	if (!p || request_off)
 		return 0;
 	__sync_fetch_and_add(&p->calls, 1);
 	c = bpf_task_storage_get(&request_tls_calls, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!c) {
-		count(REQUEST_COUNT_LOST);
+		count_lost(tgid);
+		connection.ssl = PARAM1(ctx);
+		connection.tgid = tgid;
+		known = bpf_map_lookup_elem(&request_tls_connections, &connection);
+		if (known)
+			*known |= PROTOCOL_GAP;
 		return 0;
 	}
 	c->connection.ssl = PARAM1(ctx);
@@ -36,18 +43,20 @@ int request_tls_enter(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Records n bytes, at most limit, of an HTTP/2 call; more: further records follow. Returns 0 where none can follow. */
+/*
+ * Records n bytes, at most limit, of an HTTP/2 call; more: further records follow. Returns 0 where none can follow, and
+ * -1 where there is no room.
+ */
 static __always_inline int record_tls_frame(struct tls_call *c, __u32 kind, __u32 bytes, __u64 n, int more,
 					    const __u64 limit)
 {
 	struct request_record *r = bpf_ringbuf_reserve(&request_records, sizeof(*r) + limit, 0);
 
-	if (!r) {
-		count(REQUEST_COUNT_LOST);
-		return 0;
-	}
+	if (!r)
+		return -1;
 	fill(r, &c->origin, kind, bytes, c->ts);
-	r->flags = REQUEST_H2;
+	r->flags = REQUEST_H2 | c->flags;
+	c->flags = 0;
 	asm volatile("" : "+r"(n));
 	if (n > limit)
 		n = limit;
@@ -65,22 +74,24 @@ static __always_inline int record_tls_frame(struct tls_call *c, __u32 kind, __u3
 	return more;
 }
 
-/* Records what was received or sent over HTTP/2: as record_frames does, with one buffer and less of the stack. */
+/*
+ * Records what was received or sent over HTTP/2: as record_frames does, with one buffer and less of the stack. Returns 0
+ * where a piece is missing.
+ */
 static __always_inline int record_tls_frames(struct tls_call *c, __u32 kind, __u32 bytes)
 {
 	__u32 i;
 
-	count(REQUEST_COUNT_TRANSFERS);
 	for (i = 0; i + 1 < REQUEST_TLS_PIECES && bytes > REQUEST_HEAD; i++) {
-		if (!record_tls_frame(c, kind, bytes, REQUEST_HEAD, 1, REQUEST_HEAD))
-			return 0;
+		int next = record_tls_frame(c, kind, bytes, REQUEST_HEAD, 1, REQUEST_HEAD);
+
+		if (next <= 0)
+			return !next;
 		bytes -= REQUEST_HEAD;
 	}
 	if (bytes <= REQUEST_SMALL)
-		record_tls_frame(c, kind, bytes, bytes, 0, REQUEST_SMALL);
-	else
-		record_tls_frame(c, kind, bytes, bytes < REQUEST_HEAD ? bytes : REQUEST_HEAD, 0, REQUEST_HEAD);
-	return 0;
+		return !record_tls_frame(c, kind, bytes, bytes, 0, REQUEST_SMALL);
+	return !record_tls_frame(c, kind, bytes, bytes < REQUEST_HEAD ? bytes : REQUEST_HEAD, 0, REQUEST_HEAD);
 }
 
 SEC("uretprobe.multi")
@@ -89,7 +100,8 @@ int request_tls_return(struct pt_regs *ctx)
 	struct tls_call *c = bpf_task_storage_get(&request_tls_calls, bpf_get_current_task_btf(), 0, 0);
 	__u64 cookie = bpf_get_attach_cookie(ctx), bytes = (int)RESULT(ctx), first;
 	struct buffers b = {};
-	__u32 protocol = PROTOCOL_1, *known;
+	__u32 protocol = PROTOCOL_1, *known, kind = cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED;
+	int whole;
 
 	if (!c || !c->within || c->cookie != cookie || c->sp != SP_AT_ENTRY(ctx))
 		return 0;
@@ -116,13 +128,16 @@ int request_tls_return(struct pt_regs *ctx)
 		protocol = *known;
 	}
 	c->ts = c->ts ?: bpf_ktime_get_ns();
-	if (protocol == PROTOCOL_2)
-		return record_tls_frames(c, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes);
 	c->flags = protocol & PROTOCOL_GAP ? REQUEST_GAP : 0;
-	if (record(&c->origin, &b, cookie & TLS_WRITE ? REQUEST_SENT : REQUEST_RECEIVED, bytes, c->ts, &c->flags) ==
-	    !c->flags)
+	if (protocol & PROTOCOL_2)
+		whole = record_tls_frames(c, kind, bytes);
+	else
+		whole = record(&c->origin, &b, kind, bytes, c->ts, &c->flags);
+	if (!whole)
+		count_lost(c->connection.tgid);
+	if (whole == !(protocol & PROTOCOL_GAP))
 		return 0;
-	protocol = c->flags ? PROTOCOL_1 : PROTOCOL_1 | PROTOCOL_GAP;
+	protocol ^= PROTOCOL_GAP;
 	bpf_map_update_elem(&request_tls_connections, &c->connection, &protocol, BPF_ANY);
 	return 0;
 }
@@ -141,7 +156,7 @@ int request_tls_free(struct pt_regs *ctx)
 	bpf_map_delete_elem(&request_tls_connections, &connection);
 	r = bpf_ringbuf_reserve(&request_records, sizeof(*r), 0);
 	if (!r) {
-		count(REQUEST_COUNT_LOST);
+		count_lost(connection.tgid);
 		return 0;
 	}
 	fill(r, &(struct origin){ .ssl = connection.ssl }, REQUEST_CLOSED, 0, bpf_ktime_get_ns());

@@ -52,6 +52,7 @@ type Step struct {
 	Running    uint32 `json:"running,omitempty"`     // requests in the batch
 	Waiting    uint32 `json:"waiting,omitempty"`     // requests in the queue
 	KVPermille uint32 `json:"kv_permille,omitempty"` // of the KV cache in use
+	Missed     bool   `json:"missed,omitempty"`      // messages before it were lost
 }
 
 // EngineRequest is a request as an inference engine sees it. Times are CLOCK_MONOTONIC in ns; 0: not seen.

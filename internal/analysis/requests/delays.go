@@ -254,7 +254,7 @@ func (s *Summary) queue(meta *recording.Meta, list []told, limit *limit) *Delay 
 	waiting, cramped := uint64(0), uint64(0)
 	for i := 1; i < len(meta.Steps); i++ {
 		a, b := &meta.Steps[i-1], &meta.Steps[i]
-		if !a.Stats || a.Waiting == 0 || b.TS <= a.TS || b.TS-a.TS > maxStep {
+		if !a.Stats || a.Waiting == 0 || b.TS <= a.TS || b.TS-a.TS > maxStep || b.Missed {
 			continue
 		}
 		waiting += b.TS - a.TS
@@ -345,7 +345,7 @@ func prefillSteps(meta *recording.Meta, list []told) (steps []prefillStep, usual
 		before, from := last[k], uint64(0)
 		last[k] = x
 		begin := scheduled[first{k, x.TS}]
-		switch goesOn := before != nil && before.Finished < before.Requests; {
+		switch goesOn := before != nil && before.Finished < before.Requests && !x.Missed; {
 		case goesOn && x.TS-before.TS <= maxStep:
 			from = before.TS
 		case goesOn && begin > 0:

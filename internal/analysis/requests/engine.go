@@ -69,6 +69,7 @@ type stepRun struct {
 	from, to []uint64 // of each step: the message before, and its own
 	batch    []uint32
 	drained  []bool   // no request was left to go on with
+	missed   []bool   // messages before its own were lost
 	cuts     []uint64 // where each ends on the GPU, 0: not known; nil: of none
 }
 
@@ -91,11 +92,11 @@ func runsOf(steps []recording.Step) map[engineKey]*stepRun {
 			runs[k] = r
 		}
 		from := s.TS
-		if n := len(r.to); n > 0 && s.TS-r.to[n-1] < maxStep {
+		if n := len(r.to); n > 0 && s.TS-r.to[n-1] < maxStep && !s.Missed {
 			from = r.to[n-1]
 		}
 		r.from, r.to, r.batch = append(r.from, from), append(r.to, s.TS), append(r.batch, s.Requests)
-		r.drained = append(r.drained, s.Finished >= s.Requests)
+		r.drained, r.missed = append(r.drained, s.Finished >= s.Requests), append(r.missed, s.Missed)
 	}
 	return runs
 }
@@ -190,7 +191,7 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 		if i == first && q.Scheduled > 0 && !ahead {
 			from = min(q.Scheduled, to)
 		}
-		if !known {
+		if known = known && (i == first || !run.missed[i]); !known {
 			continue
 		}
 		if cut {
@@ -237,7 +238,7 @@ func (e *engine) count(meta *recording.Meta) {
 		requests += uint64(s.Requests)
 		e.MaxBatch = max(e.MaxBatch, int(s.Requests))
 		k := engineKey{s.PID, s.Engine}
-		if before := last[k]; before != nil && before.Finished < before.Requests && s.TS > before.TS {
+		if before := last[k]; before != nil && before.Finished < before.Requests && s.TS > before.TS && !s.Missed {
 			lengths = append(lengths, s.TS-before.TS)
 		}
 		last[k] = s
@@ -295,7 +296,7 @@ func busyOf(steps []recording.Step) func(from, to uint64) uint64 {
 	total := uint64(0)
 	for i := 1; i < len(steps); i++ {
 		a, b := &steps[i-1], &steps[i]
-		if b.Requests == 0 || !a.Stats || a.Waiting == 0 || b.TS <= a.TS || b.TS-a.TS > maxStep {
+		if b.Requests == 0 || !a.Stats || a.Waiting == 0 || b.TS <= a.TS || b.TS-a.TS > maxStep || b.Missed {
 			continue
 		}
 		from, to, sum = append(from, a.TS), append(to, b.TS), append(sum, total)

@@ -1,6 +1,7 @@
 package requests_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -84,5 +85,23 @@ func TestEngine(t *testing.T) {
 	}
 	if found != 2 {
 		t.Errorf("%d rows", found)
+	}
+}
+
+// TestMissedSteps: where messages of an engine were lost, no time from one to the next is a step, and of requests that
+// went on then the GPU's time is not known.
+func TestMissedSteps(t *testing.T) {
+	b := overlapped(3*ms, func(n uint64) uint64 { return 4096 * n },
+		recording.GPUWindow{PID: 2, To: 1000 * ms, Activity: true})
+	b.rec.Meta.Steps = slices.Delete(b.rec.Meta.Steps, 5, 8)
+	b.rec.Meta.Steps[5].Missed = true
+	s := b.summary()
+	if s.Engine.Step.Count != 15 || s.Engine.Step.Max != 9*ms {
+		t.Errorf("%+v", s.Engine.Step)
+	}
+	for _, r := range s.Slow {
+		if known := r.Engine.GPUExposed != nil; known != (r.ID == "b") {
+			t.Errorf("%s: %+v", r.ID, r.Engine)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/inferscope/inferscope/bpf"
+	"github.com/inferscope/inferscope/internal/capture/request/engine"
 	"github.com/inferscope/inferscope/internal/capture/request/exchange"
 	"github.com/inferscope/inferscope/internal/recording"
 )
@@ -78,7 +79,8 @@ func TestTokensOfTheEngine(t *testing.T) {
 	}
 }
 
-// TestLostPieces: a step of whose message the last pieces are lost is counted, and the next one is read.
+// TestLostPieces: a step of whose message the last pieces are lost is counted, and the next one is read, which tells that
+// some were lost before it.
 func TestLostPieces(t *testing.T) {
 	const outputs, piece = 1000, 4096
 	body := []byte{0x98, 0, 0xdc, outputs >> 8, outputs & 0xff}
@@ -89,23 +91,81 @@ func TestLostPieces(t *testing.T) {
 	message := append(binary.BigEndian.AppendUint64([]byte{2}, uint64(len(body))), body...)
 	for pieces := 1; pieces*piece < len(message); pieces++ {
 		taps := newTapping()
-		send := func(ts uint64, pieces int) {
+		send := func(ts uint64, pieces int, flags uint16) {
 			for left := message; len(left) > 0 && pieces > 0; pieces-- {
 				n := min(len(left), piece)
-				r := bpf.RequestRequestRecord{Ts: ts, Socket: 1, Pid: 7, Head: uint16(n), Bytes: uint32(n)}
+				r := bpf.RequestRequestRecord{Ts: ts, Socket: 1, Pid: 7, Head: uint16(n), Bytes: uint32(n), Flags: flags}
 				if n < len(left) {
-					r.Flags = flagMore
+					r.Flags |= flagMore
 				}
 				taps.record(&r, left[:n])
-				left = left[n:]
+				left, flags = left[n:], 0
 			}
 		}
-		send(1, pieces)
-		send(2, math.MaxInt)
-		send(3, math.MaxInt)
-		if len(taps.steps) != 2 || taps.steps[0].TS != 2 || taps.steps[0].Tokens != outputs || taps.tooLong() != 1 {
+		send(1, pieces, 0)
+		send(2, math.MaxInt, flagGap)
+		send(3, math.MaxInt, 0)
+		if len(taps.steps) != 2 || taps.steps[0].TS != 2 || taps.steps[0].Tokens != outputs || taps.tooLong() != 1 ||
+			!taps.steps[0].Missed || taps.steps[1].Missed {
 			t.Errorf("after %d pieces: %d messages lost, steps %+v", pieces, taps.tooLong(), taps.steps)
 		}
+	}
+}
+
+// TestMissedMessages: where messages of an engine were lost, what its requests have is not known, but for those that begin
+// in what is seen, and those of an engine that tells sums.
+func TestMissedMessages(t *testing.T) {
+	taps := newTapping()
+	vllm, sglang, server := &tap{all: &taps, pid: 7}, &tap{all: &taps, pid: 8}, &tap{all: &taps, pid: 9}
+	for _, c := range []*tap{vllm, sglang, server} {
+		c.Conn = engine.New(c)
+	}
+	ask := func(ids ...string) {
+		for _, id := range ids {
+			server.Request(&engine.Request{TS: 100, ID: id})
+		}
+	}
+	step := func(c *tap, ts uint64, outputs ...engine.Output) { c.Step(&engine.Step{TS: ts, Outputs: outputs}) }
+	ask("running", "late", "begins", "sums", "ended")
+	step(vllm, 200, engine.Output{ID: "running", Tokens: 1, Queued: 110})
+	step(sglang, 200, engine.Output{ID: "sums", Sums: true, Total: 1}, engine.Output{ID: "ended", Sums: true, Total: 1})
+	vllm.miss()
+	sglang.miss()
+	server.miss()
+	ask("new")
+	step(sglang, 300, engine.Output{ID: "sums", Sums: true, Total: 8})
+	step(sglang, 310, engine.Output{ID: "sums", Sums: true, Total: 9, Finish: "stop"})
+	step(vllm, 300, engine.Output{ID: "running", Tokens: 1}, engine.Output{ID: "late", Tokens: 1},
+		engine.Output{ID: "begins", Tokens: 1, Queued: 210}, engine.Output{ID: "new", Tokens: 1, Queued: 250})
+	step(vllm, 310, engine.Output{ID: "running", Tokens: 1, Finish: "stop"}, engine.Output{ID: "late", Tokens: 1, Finish: "stop"},
+		engine.Output{ID: "begins", Tokens: 1, Finish: "stop"}, engine.Output{ID: "new", Tokens: 1, Finish: "stop"})
+	type row struct {
+		first  uint64
+		tokens uint32
+	}
+	want := map[string]row{"running": {200, 0}, "late": {0, 0}, "begins": {300, 2}, "new": {300, 2}, "sums": {200, 9}}
+	for _, q := range taps.ended {
+		if got := (row{q.First, q.OutputTokens}); got != want[q.ID] {
+			t.Errorf("%s: %+v, want %+v", q.ID, got, want[q.ID])
+		}
+		delete(want, q.ID)
+	}
+	if len(want) > 0 || len(taps.open) != 1 {
+		t.Errorf("want %v too, open are %v", want, taps.open)
+	}
+	var missed []uint64
+	tokens := uint32(0)
+	for _, s := range taps.steps {
+		if tokens += s.Tokens; s.Missed {
+			missed = append(missed, s.TS)
+		}
+	}
+	if !slices.Equal(missed, []uint64{300, 300}) || tokens != 1+2+1+1+4+4 {
+		t.Errorf("messages were lost before %v, %d tokens", missed, tokens)
+	}
+	r := recording.Request{ID: "running", Received: 90, End: 400, TokenSource: "chunks", OutputTokens: 2}
+	if taps.complete(&r); r.TokenSource != "chunks" {
+		t.Errorf("%+v", r)
 	}
 }
 

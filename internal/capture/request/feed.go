@@ -261,39 +261,39 @@ func (s *Source) take() {
 	}
 }
 
-// missed has connections of HTTP/2 begin anew where transfers were lost, and reports that some were: what a header says
-// depends on all those before.
+// missed reports whether transfers were lost since it was asked last.
 func (s *Source) missed() bool {
 	n := s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST)
 	if n == s.feed.lost {
 		return false
 	}
 	s.feed.lost = n
-	for _, c := range s.feed.conns {
-		if _, ok := c.http.(*http2.Conn); ok {
-			s.feed.gap(c)
-		}
-	}
 	return true
 }
 
-// cut ends what goes on over those connections of HTTP/1.1 of which nothing has come since transfers were lost. Where
-// something has come, that record tells.
+// cut ends what goes on over those connections of which nothing has come since transfers were lost. Where something has
+// come, that record tells.
 func (s *Source) cut() {
 	suspects := map[connID]*conn{}
 	for id, c := range s.feed.conns {
-		if _, ok := c.http.(*http1.Conn); ok && !c.http.Idle() && s.programs.cut(id) {
+		if s.programs.cut(id) {
 			suspects[id] = c
 		}
 	}
-	if len(suspects) == 0 {
-		return
+	var taps []*tap
+	for socket, c := range s.feed.taps.conns {
+		if s.programs.cut(connID{at: socket}) {
+			taps = append(taps, c)
+		}
 	}
 	s.programs.reader.Read(s.feed.record) // what came before they were looked at
 	for id, c := range suspects {
 		if s.feed.conns[id] == c {
 			s.feed.gap(c)
 		}
+	}
+	for _, c := range taps {
+		c.miss()
 	}
 }
 

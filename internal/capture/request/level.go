@@ -72,6 +72,11 @@ func (s *Source) SetLevel(level int) error {
 			c.http.Lost()
 		}
 	}
+	if level == levelOff {
+		for _, c := range s.feed.taps.conns {
+			c.miss()
+		}
+	}
 	return err
 }
 

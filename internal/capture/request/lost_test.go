@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/inferscope/inferscope/internal/recording/loss"
+	"github.com/inferscope/inferscope/internal/testkit/h2server"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 )
 
@@ -78,6 +79,66 @@ func TestLostTransfers(t *testing.T) {
 			}
 			if unbounded == 0 || counted["ends"] != unbounded || counted["transfers"] == 0 {
 				t.Errorf("%d requests without an end; losses %+v", unbounded, counted)
+			}
+		})
+	}
+}
+
+// TestLostFrames: likewise over HTTP/2, where what was lost of one connection is missing there only: what the client has
+// said on another stands.
+func TestLostFrames(t *testing.T) {
+	const clients, tokens = 8, 7000
+	for _, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			if slow() {
+				t.Skip("it takes a quarter of an hour on an emulated processor")
+			}
+			running, follow := startHTTP2(t)
+			s := follow()
+			quiet, busy := p.asker(t, running), p.asker(t, running)
+			together := func(q h2server.Question) {
+				t.Helper()
+				var wait sync.WaitGroup
+				errs := make([]error, clients)
+				for i := range errs {
+					wait.Go(func() { _, errs[i] = busy(q) })
+				}
+				wait.Wait()
+				must.NoError(t, errors.Join(errs...))
+			}
+			for range 3 { // so that names are short from then on
+				_, err := quiet(h2server.Question{Stream: true, MaxTokens: 2})
+				must.NoError(t, err)
+			}
+			s.requests(3)
+			for len(s.source.Losses()) == 0 {
+				together(h2server.Question{Stream: true, MaxTokens: tokens})
+			}
+			lost := s.requests(3 + 1)[3:] // those of which the beginning was lost are in none
+			unbounded := 0
+			for _, r := range lost {
+				if r.Outcome == "unbounded" && r.OutputTokens < tokens {
+					unbounded++
+				} else if r.Outcome != "complete" || r.Parts != tokens {
+					t.Errorf("%+v", r)
+				}
+			}
+			if unbounded == 0 {
+				t.Errorf("%+v; losses %+v", lost, s.source.Losses())
+			}
+			for i, ask := range []asker{quiet, busy} {
+				_, err := ask(h2server.Question{Stream: true, MaxTokens: 5})
+				must.NoError(t, err)
+				r := s.requests(len(lost) + 4 + i)[len(lost)+3+i]
+				known := r.Route == p.route || i == 1 && r.Route == "unknown"
+				if !known || r.Parts != 5 || r.Outcome != "complete" {
+					t.Errorf("%+v", r)
+				}
+			}
+			for _, l := range s.source.Losses() {
+				if l.Where == "transfers" && l.PID != s.p.PID {
+					t.Errorf("%+v", l)
+				}
 			}
 		})
 	}

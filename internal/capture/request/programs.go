@@ -267,8 +267,7 @@ func (p *programs) ignore(socket uint64) {
 	_ = p.coll.Maps[bpf.RequestMapRequestSockets].Put(socket, socketIgnored)
 }
 
-// cut reports whether the last transfers of a connection of HTTP/1.1 were lost, or its end was: it is not followed any
-// more then.
+// cut reports whether the last transfers of a connection were lost, or its end was: it is not followed any more then.
 func (p *programs) cut(id connID) bool {
 	if id.tls != 0 {
 		var protocol uint32

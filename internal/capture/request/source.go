@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ const (
 	maxConns    = 16_384   // connections whose requests are followed
 	maxRequests = 32_768   // requests that are kept
 	maxText     = 16 << 20 // bytes of prompts and answers that are kept
+	maxLost     = 1024     // processes that are gone of which it is kept how much was lost
 )
 
 // Options are the settings of New.
@@ -52,6 +54,7 @@ type Source struct {
 	procs    map[proc.ID]*process
 	spent    bpf.RequestRequestProcess // of processes that are gone
 	spentTLS uint64                    // ns of their calls of OpenSSL
+	lost     map[uint32]uint64         // transfers of theirs that were lost, by pid
 	closed   bool
 
 	feed feeding
@@ -64,7 +67,10 @@ func New(opts Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{opts: opts, programs: programs, procs: map[proc.ID]*process{}, feed: newFeeding(opts.Content)}, nil
+	return &Source{
+		opts: opts, programs: programs, procs: map[proc.ID]*process{}, lost: map[uint32]uint64{},
+		feed: newFeeding(opts.Content),
+	}, nil
 }
 
 // Name returns what the source is called in status and reports.
@@ -102,6 +108,9 @@ func (s *Source) Forget(p *proc.Process) {
 		gone, _ := s.programs.forget(p.PID) // at worst a program stays linked, which records nothing
 		s.spent.Transfers, s.spent.Looks = s.spent.Transfers+gone.Transfers, s.spent.Looks+gone.Looks
 		s.spent.Calls += gone.Calls
+		if gone.Lost > 0 && len(s.lost) < maxLost {
+			s.lost[p.PID] += gone.Lost
+		}
 		s.spent.Muted += gone.Muted
 		s.spent.Syscalls += gone.Syscalls
 		if known != nil {
@@ -154,9 +163,8 @@ func (s *Source) Losses() []loss.Loss {
 	cut, unkept := s.feed.taps.tooLong(), s.feed.taps.left
 	texts := s.feed.textless
 	s.feed.mu.Unlock()
-	out := s.lossesTLS()
+	out := append(s.lossesTLS(), s.lossesOfTransfers()...)
 	for _, l := range []loss.Loss{
-		{Reason: loss.RequestsLost, Count: s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST), Where: "transfers", Detail: "reads and writes, for want of room in their ring"},
 		{Reason: loss.RequestsLost, Count: ends, Where: "ends", Detail: "ends of requests, because reads or writes were lost: they end as unbounded"},
 		{Reason: loss.RequestsLost, Count: left, Where: "requests", Detail: fmt.Sprintf("requests, because no more than %d are kept", maxRequests)},
 		{
@@ -173,6 +181,31 @@ func (s *Source) Losses() []loss.Loss {
 	} {
 		if l.Count > 0 {
 			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// lossesOfTransfers returns what the ring had no room for, by process. The caller holds the lock.
+func (s *Source) lossesOfTransfers() (out []loss.Loss) {
+	all := s.programs.count(bpf.RequestRequestCountREQUEST_COUNT_LOST)
+	if all == 0 {
+		return nil
+	}
+	of := maps.Clone(s.lost)
+	for pid := range s.programs.following {
+		of[pid] += s.programs.counted(pid).Lost
+	}
+	for _, n := range of {
+		all -= min(n, all)
+	}
+	of[0] = all
+	for _, pid := range slices.Sorted(maps.Keys(of)) {
+		if of[pid] > 0 {
+			out = append(out, loss.Loss{
+				Reason: loss.RequestsLost, Count: of[pid], PID: pid, Where: "transfers",
+				Detail: "reads and writes, for want of room in their ring",
+			})
 		}
 	}
 	return out

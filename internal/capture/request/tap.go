@@ -23,7 +23,7 @@ const (
 // tapping is what is known of the engines behind the servers.
 type tapping struct {
 	conns   map[uint64]*tap // by socket
-	open    map[string]*recording.EngineRequest
+	open    map[string]*ongoing
 	ended   []recording.EngineRequest
 	steps   []recording.Step
 	stepped bool     // a step was read
@@ -35,15 +35,23 @@ type tapping struct {
 }
 
 func newTapping() tapping {
-	return tapping{conns: map[uint64]*tap{}, open: map[string]*recording.EngineRequest{}}
+	return tapping{conns: map[uint64]*tap{}, open: map[string]*ongoing{}}
+}
+
+// ongoing is a request that is not over.
+type ongoing struct {
+	recording.EngineRequest
+	missed bool // messages that may have told of it were lost
 }
 
 // tap is one direction of a connection between an API server and an engine.
 type tap struct {
 	*engine.Conn
-	all    *tapping
-	pid    uint32
-	goesOn uint64 // ns, of the transfer of which another record is to come; 0: of none
+	all     *tapping
+	pid     uint32
+	stepped bool // it has told of steps
+	besides bool // it has told of something else
+	missed  bool // messages were lost, and no step came since
 }
 
 // record takes what was sent to an engine, or by one.
@@ -60,11 +68,8 @@ func (t *tapping) record(r *bpf.RequestRequestRecord, data []byte) {
 		c.Conn = engine.New(c)
 		t.conns[r.Socket] = c
 	}
-	if c.goesOn != 0 && c.goesOn != r.Ts {
-		c.Lost()
-	}
-	if c.goesOn = 0; r.Flags&flagMore != 0 {
-		c.goesOn = r.Ts
+	if r.Flags&flagGap != 0 {
+		c.miss()
 	}
 	c.Sent(r.Ts, data[:min(int(r.Head), len(data))], int(r.Bytes))
 	t.shape = t.shape || c.Misshapen()
@@ -72,6 +77,21 @@ func (t *tapping) record(r *bpf.RequestRequestRecord, data []byte) {
 		t.gaveUp++
 		t.strange = append(t.strange, r.Socket)
 		delete(t.conns, r.Socket)
+	}
+}
+
+// miss notes that something that was sent before is not known: what the requests at work have is not either, where it
+// may have been an engine's word on them.
+func (c *tap) miss() {
+	c.Lost()
+	if c.besides && !c.stepped {
+		return
+	}
+	c.missed = true
+	for _, q := range c.all.open {
+		if q.PID == 0 || q.PID == c.pid {
+			q.missed = true
+		}
 	}
 }
 
@@ -87,20 +107,21 @@ func (t *tapping) forget(which func(*tap) bool) {
 
 // Request notes that a server has given a request to its engine.
 func (c *tap) Request(r *engine.Request) {
+	c.besides = true
 	if q := c.all.request(r.ID); q != nil && q.Asked == 0 {
 		q.Asked, q.InputTokens = r.TS, r.Prompt
 	}
 }
 
 // request returns a request that goes on; nil: it has no name, or there are too many.
-func (t *tapping) request(id string) *recording.EngineRequest {
+func (t *tapping) request(id string) *ongoing {
 	q := t.open[id]
 	if q == nil && id != "" {
 		if len(t.open) >= maxRequests {
 			t.left++
 			return nil
 		}
-		q = &recording.EngineRequest{ID: id}
+		q = &ongoing{EngineRequest: recording.EngineRequest{ID: id}}
 		t.open[id] = q
 	}
 	return q
@@ -108,6 +129,7 @@ func (t *tapping) request(id string) *recording.EngineRequest {
 
 // Abort notes that a server has asked for the end of a request. The engine may still tell of it.
 func (c *tap) Abort(ts uint64, id string) {
+	c.besides = true
 	if q := c.all.open[id]; q != nil {
 		q.Finish, q.Last = finishAborted, max(q.Last, ts)
 	}
@@ -121,6 +143,7 @@ const recentlyEnded = 1024
 
 // Text notes that the last text of a request is with the server.
 func (c *tap) Text(ts uint64, id string) {
+	c.besides = true
 	ended := c.all.ended[max(0, len(c.all.ended)-recentlyEnded):]
 	for i := len(ended) - 1; i >= 0; i-- {
 		if q := &ended[i]; q.ID == id && id != "" {
@@ -134,12 +157,14 @@ func (c *tap) Text(ts uint64, id string) {
 func (c *tap) Step(s *engine.Step) {
 	step := recording.Step{
 		TS: s.TS, Made: s.Clock, PID: c.pid, Engine: s.Engine, Stats: s.Stats, Running: s.Running, Waiting: s.Waiting,
-		KVPermille: uint32(math.Round(1000 * min(1, max(0, s.Cache)))),
+		KVPermille: uint32(math.Round(1000 * min(1, max(0, s.Cache)))), Missed: c.missed,
 	}
+	c.stepped, c.missed = true, false
 	for i := range s.Outputs {
 		c.output(&step, &s.Outputs[i])
 	}
 	if len(s.Outputs) == 0 && !s.Stats {
+		c.missed = step.Missed
 		return
 	}
 	t := c.all
@@ -175,7 +200,8 @@ func (c *tap) output(step *recording.Step, o *engine.Output) {
 	if o.Tokens > 0 {
 		// Who was decoding when the tap began has had its first token before.
 		// Where sums are told, one that is not streamed may have had it in a step before that was not told.
-		if q.OutputTokens == 0 && (q.Asked > 0 || q.Queued > 0) && (!o.Sums || o.Total == 1) {
+		q.missed = q.missed && o.Queued == 0
+		if q.OutputTokens == 0 && (q.Asked > 0 || q.Queued > 0) && (!o.Sums || o.Total == 1) && !q.missed {
 			q.First = step.TS
 			step.Firsts++
 		}
@@ -188,7 +214,7 @@ func (c *tap) output(step *recording.Step, o *engine.Output) {
 	if o.Finish == "" {
 		return
 	}
-	if o.Unseen {
+	if o.Unseen || q.missed {
 		q.OutputTokens = 0 // not known
 	}
 	q.Finish, q.Last = string(o.Finish), step.TS
@@ -197,16 +223,16 @@ func (c *tap) output(step *recording.Step, o *engine.Output) {
 		t.left += maxRequests / 8
 		t.ended = append(t.ended[:0], t.ended[maxRequests/8:]...)
 	}
-	t.ended = append(t.ended, *q)
+	t.ended = append(t.ended, q.EngineRequest)
 }
 
-// since makes of an output with sums one of what is new. Of a request that began before the tap, and of one that is not
-// kept, one token is: it has one at least.
-func since(o *engine.Output, q *recording.EngineRequest) {
-	if q == nil || q.Asked == 0 && q.Steps == 0 {
+// since makes of an output with sums one of what is new. Of a request that began before the tap, of one of
+// which messages were lost, and of one that is not kept, one token is: it has one at least.
+func since(o *engine.Output, q *ongoing) {
+	if q == nil || q.Asked == 0 && q.Steps == 0 || q.missed {
 		o.Tokens = int(min(o.Total, 1))
 		if q != nil {
-			q.OutputTokens, q.Preemptions = o.Total-uint32(o.Tokens), o.Preempts
+			q.OutputTokens, q.Preemptions, q.missed = o.Total-uint32(o.Tokens), o.Preempts, q.missed && o.Unseen
 		}
 		return
 	}
@@ -230,8 +256,8 @@ func (t *tapping) complete(r *recording.Request) {
 		if !ok || rest != "" && rest[0] != '-' || len(rest) > maxSuffix || q.Asked < r.Received || q.Asked > r.End {
 			continue
 		}
-		if q.Finish == "" || q.First == 0 {
-			return // it was not seen to its end, or not from its beginning
+		if q.Finish == "" || q.First == 0 || q.OutputTokens == 0 {
+			return // it was not seen to its end, not from its beginning, or not throughout
 		}
 		output += q.OutputTokens
 		input, cached = max(input, q.InputTokens), max(cached, q.CachedTokens)
@@ -274,7 +300,7 @@ func (t *tapping) end(pid uint32) {
 	t.forget(func(c *tap) bool { return c.pid == pid })
 	for id, q := range t.open {
 		if q.PID == pid {
-			t.ended = append(t.ended, *q)
+			t.ended = append(t.ended, q.EngineRequest)
 			delete(t.open, id)
 		}
 	}
@@ -314,8 +340,8 @@ func (s *Source) Steps(from, to uint64) (steps []recording.Step, requests []reco
 		}
 	}
 	for _, q := range t.open {
-		if begins(q) <= to {
-			requests = append(requests, *q)
+		if begins(&q.EngineRequest) <= to {
+			requests = append(requests, q.EngineRequest)
 		}
 	}
 	slices.SortFunc(requests, func(a, b recording.EngineRequest) int {

@@ -23,6 +23,17 @@ import (
 // engineServer runs testdata/engineserver/server.py to its end, watched.
 func engineServer(t *testing.T, args ...string) *request.Source {
 	t.Helper()
+	source, python := startEngine(t, args...)
+	if line := python.Line(); line != "done" {
+		t.Fatalf("it ends with %q", line)
+	}
+	source.Feed(0, func([]event.Event) {})
+	return source
+}
+
+// startEngine has testdata/engineserver/server.py begin, watched.
+func startEngine(t *testing.T, args ...string) (*request.Source, *child.Child) {
+	t.Helper()
 	needs.Root(t, "it loads BPF programs")
 	needs.Tool(t, "python3")
 	python := child.Start(t, exec.CommandContext(t.Context(), "python3",
@@ -36,11 +47,7 @@ func engineServer(t *testing.T, args ...string) *request.Source {
 	must.NoError(t, source.Follow(p))
 	_, err = io.WriteString(python.In, "go\n")
 	must.NoError(t, err)
-	if line := python.Line(); line != "done" {
-		t.Fatalf("it ends with %q", line)
-	}
-	source.Feed(0, func([]event.Event) {})
-	return source
+	return source, python
 }
 
 // TestEngine: six requests of five tokens each on an engine with two slots, of which every other has a prompt of 12 KB.
@@ -104,6 +111,111 @@ func TestLargeBatch(t *testing.T) {
 	}
 	if l := source.Losses(); ended != requests || batch != requests || len(l) > 0 {
 		t.Errorf("%d of %d requests are whole, of batches of up to %d; losses %v", ended, len(all), batch, l)
+	}
+}
+
+// TestLostEngineMessages: nobody reads the ring until it is full. Steps that are lost, whole ones or the rest of long
+// messages, are in no other step; what the requests of the time have is not known, and of those that begin later all is.
+func TestLostEngineMessages(t *testing.T) {
+	for _, test := range []struct{ slots, tokens int }{{200, 2000}, {1000, 300}} {
+		t.Run(fmt.Sprintf("%d requests", test.slots), func(t *testing.T) {
+			before := clock.Monotonic()
+			source, python := startEngine(t, fmt.Sprint(2*test.slots), fmt.Sprint(test.tokens), "0", fmt.Sprint(test.slots))
+			done := make(chan string)
+			go func() { done <- python.Line() }()
+			lost := func() (n, others uint64) {
+				for _, l := range source.Losses() {
+					if l.Where == "transfers" && int(l.PID) == python.PID {
+						n += l.Count
+					} else if l.Where != "engine messages" {
+						others += l.Count
+					}
+				}
+				return n, others
+			}
+			poll := func(until func() bool) {
+				for !until() {
+					select {
+					case <-done:
+						t.Fatal("it has ended too early")
+					case <-time.After(time.Millisecond):
+					}
+				}
+			}
+			poll(func() bool { n, _ := lost(); return n > 0 })
+			for ended := false; !ended; source.Feed(0, func([]event.Event) {}) {
+				select {
+				case <-done:
+					ended = true
+				case <-time.After(time.Millisecond):
+				}
+			}
+			if n, others := lost(); n == 0 || others > 0 {
+				t.Errorf("losses %+v", source.Losses())
+			}
+			steps, all := source.Steps(before, clock.Monotonic())
+			missed, unknown, known := 0, 0, 0
+			for _, s := range steps {
+				if s.Missed {
+					missed++
+				}
+				if s.Tokens != s.Requests || int(s.Requests) > test.slots || s.Made > s.TS {
+					t.Fatalf("%+v", s)
+				}
+			}
+			for _, q := range all {
+				switch {
+				case !strings.HasSuffix(q.ID, "-0-deadbeef") || q.First == 0:
+					t.Fatalf("%+v", q)
+				case q.Finish == "length" && q.OutputTokens == 0:
+					unknown++
+				case q.Finish == "length" && int(q.OutputTokens) == test.tokens:
+					known++
+				default:
+					t.Errorf("%+v", q)
+				}
+			}
+			if missed == 0 || unknown != test.slots || known != test.slots {
+				t.Errorf("%d times steps were lost, the tokens of %d requests are known, and not of %d; losses %+v",
+					missed, known, unknown, source.Losses())
+			}
+		})
+	}
+}
+
+// TestEngineWhileOff: what requests have that went on while the source was off is not known.
+func TestEngineWhileOff(t *testing.T) {
+	const tokens = 200
+	before := clock.Monotonic()
+	source, python := startEngine(t, "4", fmt.Sprint(tokens), "2")
+	until := func(n int) {
+		for {
+			source.Feed(0, func([]event.Event) {})
+			if steps, _ := source.Steps(before, clock.Monotonic()); len(steps) >= n {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	until(tokens / 4)
+	must.NoError(t, source.SetLevel(len(source.Levels())-1))
+	time.Sleep(50 * time.Millisecond) // of steps that are not seen
+	must.NoError(t, source.SetLevel(0))
+	if line := python.Line(); line != "done" {
+		t.Fatalf("it ends with %q", line)
+	}
+	source.Feed(0, func([]event.Event) {})
+	_, all := source.Steps(before, clock.Monotonic())
+	unknown := 0
+	for _, q := range all {
+		if q.OutputTokens == 0 {
+			unknown++
+		} else if q.OutputTokens != tokens {
+			t.Errorf("%+v", q)
+		}
+	}
+	if len(all) != 4 || unknown != 2 {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -107,6 +107,7 @@ type stepRow struct {
 	Running    uint32 `isc:"running"     doc:"requests in the batch"`
 	Waiting    uint32 `isc:"waiting"     doc:"requests in the queue of the engine"`
 	KVPermille uint32 `isc:"kv_permille" doc:"1/1000 of the KV cache in use"`
+	Missed     bool   `isc:"missed"      doc:"messages before this one were lost"`
 }
 
 type engineRequestRow struct {

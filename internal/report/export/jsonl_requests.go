@@ -118,6 +118,9 @@ func (l *lines) step(s *recording.Step) {
 		l.number("waiting", uint64(s.Waiting))
 		l.number("kv_permille", uint64(s.KVPermille))
 	}
+	if s.Missed {
+		l.text(`,"missed":true`)
+	}
 	l.text("}\n")
 }
 

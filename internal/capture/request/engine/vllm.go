@@ -103,7 +103,9 @@ func (c *Conn) Cut() uint64 { return c.cut }
 
 // Lost leaves out the message of which the rest was lost: the next transfer begins another one.
 func (c *Conn) Lost() {
-	c.cut++
+	if len(c.frames.buffer) > 0 && !c.frames.lost {
+		c.cut++
+	}
 	c.frames.lost = true
 	c.asked, c.abort, c.more = false, false, false
 }
