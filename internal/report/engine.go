@@ -44,12 +44,29 @@ func addEngineFacts(f *document.Facts, s *requests.Summary) {
 	if len(parts) > 0 {
 		f.Add("In the engine", strings.Join(parts, "; "))
 	}
-	if e.StepsCut > 0 {
-		f.Add("Steps on the GPU", fmt.Sprintf(
-			"%s of %s end where the GPU has copied the sampled tokens out, %s before the engine's message; "+
-				"GPU times of other steps are cut at the messages",
-			format.Count(e.StepsCut), format.Count(e.Steps), quantileText(e.Lag)))
+	if text := cutText(s); text != "" {
+		f.Add("Steps on the GPU", text)
 	}
+}
+
+// cutText says where steps are cut; "": no copies are like those of sampled tokens.
+func cutText(s *requests.Summary) string {
+	e := s.Engine
+	uncertain := fmt.Sprintf("of %s it is not certain which copy of sampled tokens is theirs", format.Count(e.StepsUncut))
+	switch {
+	case e.StepsCut > 0 && e.StepsUncut == 0:
+		uncertain = ""
+	case e.StepsCut > 0:
+		uncertain = ": " + uncertain
+	case e.StepsUncut > 0:
+		return uncertain + ": GPU times are cut at the engine's messages"
+	default:
+		return ""
+	}
+	return fmt.Sprintf(
+		"%s of %s end where the GPU has copied the sampled tokens out, %s before the engine's message; "+
+			"GPU times of other steps are cut at the messages%s",
+		format.Count(e.StepsCut), format.Count(e.Steps), quantileText(e.Lag), uncertain)
 }
 
 // stepRows are for how long GPUs worked in the steps of requests, where that is known of both.

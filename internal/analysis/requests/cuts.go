@@ -12,8 +12,9 @@ const (
 	deviceToHost = 2   // CUpti_ActivityMemcpyKind
 	leastSampled = 4   // bytes for each request of a step: one token of 32 bits
 	mostSampled  = 64  // likewise, of the largest batch: speculative decoding makes several
-	maxAhead     = 8   // times in a row that a step is launched before the last request's end is told
+	maxAhead     = 2   // copies that are over before the message of a step before theirs
 	leastCut     = 0.5 // of the steps in which GPUs were recorded have such a copy, or it is of something else
+	leastBusy    = 0.9 // of the time of steps, from which on a GPU, not its engine, is what makes them long
 )
 
 // copyStream is one stream of one process.
@@ -46,25 +47,26 @@ func tokenCopiesOf(rec *recording.Recording) map[copyStream]*tokenCopies {
 
 // cut sets where steps end on the GPU: at a copy of a few bytes for each request that was over before the engine's
 // message. Engines launch the next step before that message, so its time belongs to no one step. Of an engine that uses
-// no GPU itself, another process does, which is no engine. The stream that copies at most steps tells.
+// no GPU itself, another process does, which is no engine. The stream that copies about once for each step tells.
 func (run *stepRun) cut(pid uint32, engines map[uint32]bool, copies map[copyStream]*tokenCopies, gpu *work) {
-	recorded := make([]bool, len(run.to))
-	least := 0
+	run.recorded = make([]bool, len(run.to))
+	steps := 0
 	for i := range run.to {
-		if recorded[i] = gpu.within(pid, run.from[i], run.to[i]) != nil; recorded[i] {
-			least++
+		if run.recorded[i] = gpu.within(pid, run.from[i], run.to[i]) != nil; run.recorded[i] {
+			steps++
 		}
 	}
-	if least == 0 {
+	if steps == 0 {
 		return
 	}
-	most := int(leastCut * float64(least))
+	most := int(leastCut * float64(steps))
 	var best copyStream
 	take := func(of copyStream) {
-		cuts, n := copies[of].cuts(run, recorded)
-		same := n == most && run.cuts != nil && (of.pid < best.pid || of.pid == best.pid && of.stream < best.stream)
+		n := copies[of].within(run)
+		n = min(n, 2*steps-n)
+		same := n == most && best != copyStream{} && (of.pid < best.pid || of.pid == best.pid && of.stream < best.stream)
 		if n > most || same {
-			run.cuts, most, best = cuts, n, of
+			most, best = n, of
 		}
 	}
 	for of := range copies {
@@ -72,82 +74,199 @@ func (run *stepRun) cut(pid uint32, engines map[uint32]bool, copies map[copyStre
 			take(of)
 		}
 	}
-	if run.cuts != nil {
-		return
+	if (best == copyStream{}) {
+		for of := range copies {
+			if !engines[of.pid] {
+				take(of)
+			}
+		}
 	}
-	for of := range copies {
-		if !engines[of.pid] {
-			take(of)
+	if (best != copyStream{}) {
+		run.match(copies[best], func(from, to uint64) uint64 {
+			if n := gpu.within(pid, from, to); n != nil {
+				return *n
+			}
+			return 0
+		})
+	}
+}
+
+// within returns how many copies were over within the steps in which GPUs were recorded.
+func (c *tokenCopies) within(run *stepRun) (n int) {
+	for i := range run.to {
+		if run.recorded[i] {
+			n += c.until(run.to[i]) - c.until(run.from[i])
+		}
+	}
+	return n
+}
+
+// until returns how many copies were over at a time.
+func (c *tokenCopies) until(at uint64) int {
+	n, _ := slices.BinarySearch(c.end, at+1)
+	return n
+}
+
+// block is steps without a pause in between: from a to b, both included. Of its sides those are known at which no step
+// of another block was launched before all messages of the one before were sent.
+type block struct {
+	a, b        int
+	left, right bool
+	from, to    uint64 // what was over then is of the block, where its sides are known
+}
+
+// blocks returns the blocks of steps in which GPUs were recorded.
+func (run *stepRun) blocks() (out []block) {
+	for a := 0; a < len(run.to); a++ {
+		if !run.recorded[a] {
+			continue
+		}
+		x := block{a: a, b: a}
+		if a > 0 && run.alone[a-1] && run.recorded[a-1] {
+			x.left, x.from = true, run.before(a)
+		}
+		for x.b+1 < len(run.to) && run.recorded[x.b+1] && !run.alone[x.b] && !run.missed[x.b+1] {
+			x.b++
+		}
+		x.right, x.to = run.alone[x.b], run.to[x.b]
+		if x.right {
+			x.to = run.before(x.b + 1)
+		}
+		out = append(out, x)
+		a = x.b
+	}
+	return out
+}
+
+// before returns when the last message before that of step i was sent, one without output included.
+func (run *stepRun) before(i int) uint64 {
+	at := uint64(0)
+	if i > 0 {
+		at = run.to[i-1]
+	}
+	n := len(run.empty)
+	if i < len(run.to) {
+		n, _ = slices.BinarySearch(run.empty, run.to[i])
+	}
+	if n > 0 {
+		at = max(at, run.empty[n-1])
+	}
+	return at
+}
+
+// match finds the copies of steps: where they are as many as the messages between two pauses, one is of each. Elsewhere
+// those are taken that come before their messages as others do, or, where the GPU is what makes steps long, the last
+// ones. Of other steps it is not certain which copies are theirs.
+func (run *stepRun) match(c *tokenCopies, worked func(from, to uint64) uint64) {
+	run.cuts = make([]uint64, len(run.to))
+	var open []block
+	for _, x := range run.blocks() {
+		if !c.inTurn(run, x) {
+			open = append(open, x)
+		}
+	}
+	usual := run.lags()
+	slices.Sort(usual)
+	for _, x := range open {
+		if c.asUsual(run, x, usual) {
+			continue
+		}
+		busy, all := uint64(0), uint64(0)
+		for i := x.a; i <= x.b; i++ {
+			busy, all = busy+worked(run.from[i], run.to[i]), all+run.to[i]-run.from[i]
+		}
+		if float64(busy) >= leastBusy*float64(all) {
+			c.latest(run, x)
+		}
+	}
+	for i, at := range run.cuts {
+		if run.recorded[i] && at == 0 {
+			run.uncut++
 		}
 	}
 }
 
-// cuts returns the cut of each step, 0 where it has none, and how many of those that were recorded have one.
-func (c *tokenCopies) cuts(run *stepRun, recorded []bool) (cuts []uint64, n int) {
-	cuts = make([]uint64, len(run.to))
-	for a := 0; a < len(run.to); {
-		from := uint64(0)
-		if a > 0 {
-			from = run.to[a-1]
-		}
-		first, _ := slices.BinarySearch(c.end, from+1)
-		inTurn := func(b int) bool {
-			last, _ := slices.BinarySearch(c.end, run.to[b]+1)
-			return c.inTurn(run, cuts, a, b, first, last, recorded)
-		}
-		b := run.untilDrained(a)
-		end, ok := b, inTurn(b)
-		// The engine may launch the next request's step before it tells of the last one's end.
-		for ahead := 0; !ok && ahead < maxAhead && end+1 < len(run.to); ahead++ {
-			end = run.untilDrained(end + 1)
-			ok = inTurn(end)
-		}
-		if ok {
-			b = end
-		} else {
-			c.latest(run, cuts, a, b, first)
-		}
-		a = b + 1
-	}
-	for i, at := range cuts {
-		if at > 0 && recorded[i] {
-			n++
-		}
-	}
-	return cuts, n
-}
-
-// untilDrained returns the first step from a on after which no request was left, or the last one.
-func (run *stepRun) untilDrained(a int) int {
-	for a+1 < len(run.to) && !run.drained[a] {
-		a++
-	}
-	return a
-}
-
-// inTurn takes the copies from first to last for those of the steps a to b, one for each, from the one side on which
-// the engine did nothing else. It reports false where they are not in turn.
-func (c *tokenCopies) inTurn(run *stepRun, cuts []uint64, a, b, first, last int, recorded []bool) bool {
-	whole := a > 0 && recorded[a]
-	at := first // of step a
+// inTurn takes a copy for each step of a block, from a side that is known. It reports false where that is not certain.
+func (c *tokenCopies) inTurn(run *stepRun, x block) bool {
+	first, last, steps := c.until(x.from), c.until(x.to), x.b-x.a+1
+	low, _ := slices.BinarySearch(run.empty, max(x.from, run.before(x.a))+1)
+	high, _ := slices.BinarySearch(run.empty, x.to+1)
+	empty := run.empty[min(low, high):high]
 	switch {
-	case whole && run.drained[b] && last-first != b-a+1:
+	case x.left && x.right && last-first == steps+len(empty):
+		return c.take(run, x, first, empty)
+	case x.left && x.right:
+		return last-first == steps && c.take(run, x, first, nil)
+	case len(empty) > 0 || !run.stats && slices.Contains(run.byLength[x.a:x.b], false):
 		return false
-	case run.drained[b]:
-		at = last - (b - a + 1)
-	case !whole:
+	case x.left:
+		return c.take(run, x, first, nil)
+	}
+	at := x.recorded(last - steps)
+	return x.right && run.byLength[x.b] && c.take(run, x, at, nil)
+}
+
+// recorded leaves out the first steps of a block whose copies were over before the recording, and returns which copy is
+// of the first one that is left.
+func (x *block) recorded(at int) int {
+	if at < 0 {
+		x.a -= at
+	}
+	return max(0, at)
+}
+
+// asUsual takes copies that come as long before their messages as those of other blocks do, if only one way does.
+func (c *tokenCopies) asUsual(run *stepRun, whole block, usual []uint64) bool {
+	if len(usual) == 0 {
 		return false
 	}
-	for i := a; i <= b; i++ {
-		k := at + i - a
-		if recorded[i] && (k < first || k >= last || !c.fits(k, run, i)) {
+	found, x := -1, whole
+	for ahead := range maxAhead + 1 {
+		y := whole
+		at := y.recorded(c.until(y.to) - (y.b - y.a + 1) - ahead)
+		if !c.fit(run, y, at, nil) {
+			continue
+		}
+		var lags []uint64
+		for i := y.a; i <= y.b; i++ {
+			lags = append(lags, run.to[i]-c.end[at+i-y.a])
+		}
+		slices.Sort(lags)
+		if lag := lags[len(lags)/2]; lag < usual[0] || lag > usual[len(usual)-1] {
+			continue
+		}
+		if found >= 0 {
+			return false
+		}
+		found, x = at, y
+	}
+	return found >= 0 && c.take(run, x, found, nil)
+}
+
+// fit reports whether the copies from at on may be of the messages of a block, those without output included.
+func (c *tokenCopies) fit(run *stepRun, x block, at int, empty []uint64) bool {
+	if x.a > x.b || at+x.b-x.a+len(empty) >= len(c.end) {
+		return false
+	}
+	for i := x.a; i <= x.b; i++ {
+		for ; len(empty) > 0 && empty[0] < run.to[i]; at, empty = at+1, empty[1:] {
+		}
+		if !c.fits(at+i-x.a, run, i) {
 			return false
 		}
 	}
-	for i := a; i <= b; i++ {
-		if k := at + i - a; k >= first && k < last {
-			cuts[i] = c.end[k]
+	return true
+}
+
+// take takes these copies if they may be of the steps.
+func (c *tokenCopies) take(run *stepRun, x block, at int, empty []uint64) bool {
+	if !c.fit(run, x, at, empty) {
+		return false
+	}
+	for i := x.a; i <= x.b; i++ {
+		for ; len(empty) > 0 && empty[0] < run.to[i]; at, empty = at+1, empty[1:] {
 		}
+		run.cuts[i] = c.end[at+i-x.a]
 	}
 	return true
 }
@@ -158,13 +277,13 @@ func (c *tokenCopies) fits(k int, run *stepRun, i int) bool {
 	return c.end[k] <= run.to[i] && c.end[k]+maxStep > run.to[i] && c.bytes[k] >= leastSampled*uint64(run.batch[i])
 }
 
-// latest takes for each of the steps a to b the last copy that was over before its message.
-func (c *tokenCopies) latest(run *stepRun, cuts []uint64, a, b, first int) {
-	for i := a; i <= b; i++ {
-		k, _ := slices.BinarySearch(c.end, run.to[i]+1)
-		for k--; k >= first; k-- {
+// latest takes for each step of a block the last copy that was over before its message.
+func (c *tokenCopies) latest(run *stepRun, x block) {
+	first := c.until(x.from)
+	for i := x.a; i <= x.b; i++ {
+		for k := c.until(run.to[i]) - 1; k >= first; k-- {
 			if c.fits(k, run, i) {
-				cuts[i] = c.end[k]
+				run.cuts[i] = c.end[k]
 				first = k + 1
 				break
 			}

@@ -34,6 +34,8 @@ type engine struct {
 	// messages. Where GPU time is given, other steps are cut at the messages.
 	StepsCut int        `json:"steps_cut_at_copies,omitempty"`
 	Lag      *Quantiles `json:"copy_to_message,omitempty"`
+	// StepsUncut is how many of these others have copies of which it is not certain that they are theirs.
+	StepsUncut int `json:"steps_uncertain,omitempty"`
 	// Slots is the share of the time in queues in which the engine made steps and said that requests waited.
 	Slots float64 `json:"queue_while_busy"`
 }
@@ -68,9 +70,14 @@ func (e *EngineRow) queued() uint64 { return cmp.Or(e.Queue, e.QueueAtMost) }
 type stepRun struct {
 	from, to []uint64 // of each step: the message before, and its own
 	batch    []uint32
-	drained  []bool   // no request was left to go on with
 	missed   []bool   // messages before its own were lost
+	alone    []bool   // no other step was launched when its message was sent, or an empty one behind it
+	byLength []bool   // who ended with it had as many tokens as asked for: no step was launched that came to nothing
+	empty    []uint64 // messages without output
+	stats    bool     // the engine has such: a step that came to nothing is told of
+	recorded []bool   // what GPUs did is
 	cuts     []uint64 // where each ends on the GPU, 0: not known; nil: of none
+	uncut    int      // steps in which GPUs were recorded, of which it is not known though cuts are
 }
 
 type engineKey struct{ pid, engine uint32 }
@@ -82,21 +89,23 @@ func runsOf(steps []recording.Step) map[engineKey]*stepRun {
 	runs := map[engineKey]*stepRun{}
 	for i := range steps {
 		s := &steps[i]
-		if s.Requests == 0 {
-			continue
-		}
 		k := engineKey{s.PID, s.Engine}
 		r := runs[k]
 		if r == nil {
 			r = &stepRun{}
 			runs[k] = r
 		}
+		r.stats = r.stats || s.Stats
+		if s.Requests == 0 {
+			r.empty = append(r.empty, s.TS)
+			continue
+		}
 		from := s.TS
 		if n := len(r.to); n > 0 && s.TS-r.to[n-1] < maxStep && !s.Missed {
 			from = r.to[n-1]
 		}
 		r.from, r.to, r.batch = append(r.from, from), append(r.to, s.TS), append(r.batch, s.Requests)
-		r.drained, r.missed = append(r.drained, s.Finished >= s.Requests), append(r.missed, s.Missed)
+		r.missed = append(r.missed, s.Missed)
 	}
 	return runs
 }
@@ -169,10 +178,46 @@ func (e *engine) cut(rec *recording.Recording, runs map[engineKey]*stepRun, gpu 
 	}
 	var lags []uint64
 	for k, run := range runs {
+		run.pauses(k, rec.Meta.EngineRequests)
 		run.cut(k.pid, engines, copies, gpu)
 		lags = append(lags, run.lags()...)
+		e.StepsUncut += run.uncut
 	}
 	e.StepsCut, e.Lag = len(lags), quantilesOf(lags)
+}
+
+// pauses finds behind which messages no step was launched already: a request that is in the next step was scheduled
+// after them. So it is behind the last one where no request goes on.
+func (run *stepRun) pauses(k engineKey, requests []recording.EngineRequest) {
+	n := len(run.to)
+	run.alone, run.byLength = make([]bool, n), make([]bool, n)
+	if n == 0 {
+		return
+	}
+	for i := range run.byLength {
+		run.byLength[i] = true
+	}
+	run.alone[n-1] = true
+	for i := range requests {
+		q := &requests[i]
+		if q.PID != 0 && (engineKey{q.PID, q.Engine}) != k {
+			continue
+		}
+		begin := cmp.Or(q.Scheduled, q.Asked)
+		if at, ok := slices.BinarySearch(run.to, q.First); ok && at > 0 && begin > run.before(at) && !run.missed[at] {
+			run.alone[at-1] = true
+		}
+		if q.Finish == "" && begin <= run.before(n) {
+			run.alone[n-1] = false
+		}
+		if q.Finish == "length" {
+			continue
+		}
+		at, _ := slices.BinarySearch(run.to, q.Last)
+		for i := max(0, at-1); i < min(at+1, n); i++ { // an abort comes between two
+			run.byLength[i] = false
+		}
+	}
 }
 
 // describe adds which batches a request met.
