@@ -52,7 +52,8 @@ func addEngineFacts(f *document.Facts, s *requests.Summary) {
 // cutText says where steps are cut; "": no copies are like those of sampled tokens.
 func cutText(s *requests.Summary) string {
 	e := s.Engine
-	uncertain := fmt.Sprintf("of %s it is not certain which copy of sampled tokens is theirs", format.Count(e.StepsUncut))
+	uncertain := fmt.Sprintf("of %s it is not certain which copy of sampled tokens is theirs",
+		format.Count(e.StepsUncut))
 	switch {
 	case e.StepsCut > 0 && e.StepsUncut == 0:
 		uncertain = ""

@@ -10,8 +10,8 @@ import (
 
 // TestWhereStepsAreCut: how many steps have copies that may be another's is said.
 func TestWhereStepsAreCut(t *testing.T) {
-	const cut = "6 of 10 end where the GPU has copied the sampled tokens out, 1.00 ms (p50; p90 1.00 ms, p99 1.00 ms) " +
-		"before the engine's message; GPU times of other steps are cut at the messages"
+	const cut = "6 of 10 end where the GPU has copied the sampled tokens out, 1.00 ms (p50; p90 1.00 ms, p99 1.00 " +
+		"ms) before the engine's message; GPU times of other steps are cut at the messages"
 	const lag = `"copy_to_message": {"count": 6, "p50_ns": 1000000, "p90_ns": 1000000, "p99_ns": 1000000}`
 	for in, want := range map[string]string{
 		`{"steps": 10}`: "",

@@ -64,7 +64,8 @@ func (run *stepRun) cut(pid uint32, engines map[uint32]bool, copies map[copyStre
 	take := func(of copyStream) {
 		n := copies[of].within(run)
 		n = min(n, 2*steps-n)
-		same := n == most && best != copyStream{} && (of.pid < best.pid || of.pid == best.pid && of.stream < best.stream)
+		same := n == most && best != copyStream{} &&
+			(of.pid < best.pid || of.pid == best.pid && of.stream < best.stream)
 		if n > most || same {
 			most, best = n, of
 		}

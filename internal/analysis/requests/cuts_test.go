@@ -138,8 +138,8 @@ func (a *ahead) step(takes, pause uint64) {
 	a.at += takes
 }
 
-// request has the engine work on a request of so many steps, each after a pause. It was scheduled before the engine told
-// of the last step of the one before.
+// request has the engine work on a request of so many steps, each after a pause. It was scheduled before the engine
+// told of the last step of the one before.
 func (a *ahead) request(id string, n int, pause uint64, finish string) {
 	var told []uint64
 	began := a.at
@@ -165,7 +165,9 @@ func (a *ahead) idle() { a.at += 50 * ms }
 func (a *ahead) from(at uint64) {
 	a.rec.Meta.GPU.Windows[0].From = at
 	a.rec.Meta.Steps = slices.DeleteFunc(a.rec.Meta.Steps, func(s recording.Step) bool { return s.TS < at })
-	a.rec.Events = slices.DeleteFunc(a.rec.Events, func(e event.Event) bool { return e.Kind != event.RequestChunk && e.TS < at })
+	a.rec.Events = slices.DeleteFunc(a.rec.Events, func(e event.Event) bool {
+		return e.Kind != event.RequestChunk && e.TS < at
+	})
 }
 
 // check compares the GPU's time of requests with what their steps took. Of those with no steps it must not be known
@@ -263,8 +265,8 @@ func TestUncertainCopies(t *testing.T) {
 	a.check(t, 1, nil) // whose copy was out before the recording
 }
 
-// TestStepsThatComeToNothing: a request ends by a token, when its next step is launched already. The engine tells of that
-// step without output.
+// TestStepsThatComeToNothing: a request ends by a token, when its next step is launched already. The engine tells of
+// that step without output.
 func TestStepsThatComeToNothing(t *testing.T) {
 	a := newAhead(8*ms, map[string]uint64{"a": 4 * ms, "b": 5 * ms, "c": 6 * ms})
 	for _, id := range []string{"a", "b", "c"} {

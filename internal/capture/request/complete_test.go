@@ -79,8 +79,8 @@ func TestTokensOfTheEngine(t *testing.T) {
 	}
 }
 
-// TestLostPieces: a step of whose message the last pieces are lost is counted, and the next one is read, which tells that
-// some were lost before it.
+// TestLostPieces: a step of whose message the last pieces are lost is counted, and the next one is read, which tells
+// that some were lost before it.
 func TestLostPieces(t *testing.T) {
 	const outputs, piece = 1000, 4096
 	body := []byte{0x98, 0, 0xdc, outputs >> 8, outputs & 0xff}
@@ -94,7 +94,9 @@ func TestLostPieces(t *testing.T) {
 		send := func(ts uint64, pieces int, flags uint16) {
 			for left := message; len(left) > 0 && pieces > 0; pieces-- {
 				n := min(len(left), piece)
-				r := bpf.RequestRequestRecord{Ts: ts, Socket: 1, Pid: 7, Head: uint16(n), Bytes: uint32(n), Flags: flags}
+				r := bpf.RequestRequestRecord{
+					Ts: ts, Socket: 1, Pid: 7, Head: uint16(n), Bytes: uint32(n), Flags: flags,
+				}
 				if n < len(left) {
 					r.Flags |= flagMore
 				}
@@ -112,8 +114,8 @@ func TestLostPieces(t *testing.T) {
 	}
 }
 
-// TestMissedMessages: where messages of an engine were lost, what its requests have is not known, but for those that begin
-// in what is seen, and those of an engine that tells sums.
+// TestMissedMessages: where messages of an engine were lost, what its requests have is not known, but for those that
+// begin in what is seen, and those of an engine that tells sums.
 func TestMissedMessages(t *testing.T) {
 	taps := newTapping()
 	vllm, sglang, server := &tap{all: &taps, pid: 7}, &tap{all: &taps, pid: 8}, &tap{all: &taps, pid: 9}
@@ -137,8 +139,8 @@ func TestMissedMessages(t *testing.T) {
 	step(sglang, 310, engine.Output{ID: "sums", Sums: true, Total: 9, Finish: "stop"})
 	step(vllm, 300, engine.Output{ID: "running", Tokens: 1}, engine.Output{ID: "late", Tokens: 1},
 		engine.Output{ID: "begins", Tokens: 1, Queued: 210}, engine.Output{ID: "new", Tokens: 1, Queued: 250})
-	step(vllm, 310, engine.Output{ID: "running", Tokens: 1, Finish: "stop"}, engine.Output{ID: "late", Tokens: 1, Finish: "stop"},
-		engine.Output{ID: "begins", Tokens: 1, Finish: "stop"}, engine.Output{ID: "new", Tokens: 1, Finish: "stop"})
+	last := func(id string) engine.Output { return engine.Output{ID: id, Tokens: 1, Finish: "stop"} }
+	step(vllm, 310, last("running"), last("late"), last("begins"), last("new"))
 	type row struct {
 		first  uint64
 		tokens uint32

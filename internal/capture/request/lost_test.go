@@ -84,8 +84,8 @@ func TestLostTransfers(t *testing.T) {
 	}
 }
 
-// TestLostFrames: likewise over HTTP/2, where what was lost of one connection is missing there only: what the client has
-// said on another stands.
+// TestLostFrames: likewise over HTTP/2, where what was lost of one connection is missing there only: what the client
+// has said on another stands.
 func TestLostFrames(t *testing.T) {
 	const clients, tokens = 8, 7000
 	for _, p := range protocols {

@@ -115,12 +115,13 @@ func TestLargeBatch(t *testing.T) {
 }
 
 // TestLostEngineMessages: nobody reads the ring until it is full. Steps that are lost, whole ones or the rest of long
-// messages, are in no other step; what the requests of the time have is not known, and of those that begin later all is.
+// messages, are in no other step; what the requests of the time have is not known, of those that begin later all is.
 func TestLostEngineMessages(t *testing.T) {
 	for _, test := range []struct{ slots, tokens int }{{200, 2000}, {1000, 300}} {
 		t.Run(fmt.Sprintf("%d requests", test.slots), func(t *testing.T) {
 			before := clock.Monotonic()
-			source, python := startEngine(t, fmt.Sprint(2*test.slots), fmt.Sprint(test.tokens), "0", fmt.Sprint(test.slots))
+			source, python := startEngine(
+				t, fmt.Sprint(2*test.slots), fmt.Sprint(test.tokens), "0", fmt.Sprint(test.slots))
 			done := make(chan string)
 			go func() { done <- python.Line() }()
 			lost := func() (n, others uint64) {
