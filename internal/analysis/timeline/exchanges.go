@@ -83,17 +83,16 @@ func (b *builder) launchers() map[caller]*launcher {
 		if out[by] == nil {
 			out[by] = &launcher{}
 		}
-		out[by].take(i, e, t.Rec.Meta.Functions[e.Func].Base)
+		out[by].take(i, e, t.Rec.Meta.Functions[e.Func].Base, b.classes[e.Func].moves)
 	}
 	return out
 }
 
-// take adds the next call.
-func (l *launcher) take(i int32, e *event.Event, base string) {
+// take adds the next call, of a function that moves data or not.
+func (l *launcher) take(i int32, e *event.Event, base string, moves bool) {
 	if e.TS < l.within {
 		return
 	}
-	row, _ := cuda.Match(base)
 	switch {
 	case base == "ncclGroupStart":
 		if l.depth++; l.depth == 1 {
@@ -105,7 +104,7 @@ func (l *launcher) take(i int32, e *event.Event, base string) {
 			l.calls = append(l.calls, launching{e.TS, clampedEnd(e), i, l.streams})
 			l.streams = nil
 		}
-	case row.Exchanges():
+	case moves:
 		stream := cuda.ReadExchange(&e.Args).Stream
 		l.within = clampedEnd(e)
 		if l.depth > 0 {

@@ -3,6 +3,7 @@ package timeline
 import (
 	"strings"
 
+	"github.com/inferscope/inferscope/internal/cuda"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -21,6 +22,7 @@ type class struct {
 	useful  bool // it can wait for the GPU, or make a stream wait
 	group   string
 	talks   bool   // it is NCCL's
+	moves   bool   // it is, and has data go between GPUs
 	stem    string // the name without cu, cuda or hip
 }
 
@@ -46,6 +48,10 @@ func classify(functions []recording.Function) []class {
 
 func classOf(f *recording.Function) class {
 	c := class{runtime: f.Library == "runtime", group: f.Group, talks: f.Group == "collective"}
+	if c.talks {
+		row, _ := cuda.Match(f.Base)
+		c.moves = row.Exchanges()
+	}
 	if c.runtime {
 		c.stem = strings.TrimPrefix(strings.TrimPrefix(f.Base, "cuda"), "hip")
 	} else {
