@@ -366,7 +366,7 @@ func (g *Governor) Busy() (end func()) {
 }
 
 // follow brings the list of targets up to date.
-func (g *Governor) follow(targets []Target) {
+func (g *Governor) follow(now uint64, targets []Target) {
 	for _, w := range g.targets {
 		w.seen = false
 	}
@@ -377,7 +377,7 @@ func (g *Governor) follow(targets []Target) {
 				g.targets,
 				&watched{
 					target: t, predicted: make([]float64, len(g.sources)), floor: make([]float64, len(g.sources)),
-					lower: make([][]float64, len(g.sources)),
+					lower: make([][]float64, len(g.sources)), since: now,
 				},
 			)
 			i = len(g.targets) - 1
@@ -390,7 +390,7 @@ func (g *Governor) follow(targets []Target) {
 
 // look judges every target, and changes the level of one source at most.
 func (g *Governor) look(now uint64, targets []Target) {
-	g.follow(targets)
+	g.follow(now, targets)
 	for _, w := range g.targets {
 		before, at := w.threads, w.last.at
 		c := w.read(now, g.sources)

@@ -13,6 +13,8 @@ type verdict struct {
 	total    recording.Cost
 	costs    []recording.Cost // by source
 	measured bool             // total is
+	least    float64          // of the total, by slices,
+	rest     float64          // and what of it they cannot tell, which is predicted
 	pairs    int              // that tell of the total, whether it is measured or not yet
 	over     bool             // it is more than the budget
 	under    bool             // it is not
@@ -23,8 +25,10 @@ type verdict struct {
 
 // Of deciding.
 const (
-	tight     = 0.5 // of the budget: to each side of an interval that is worth more than a prediction
-	mostPairs = 120 // that tell nothing either: the program is too uneven to be measured so
+	tight = 0.5 // of the budget: to each side of an interval that is worth more than a prediction
+	// findWithin is the time that it takes to find what the progress of a new target can be measured by, ns.
+	findWithin = 10_000_000_000
+	mostPairs  = 120 // that tell nothing either: the program is too uneven to be measured so
 	// distrust is the share of a predicted cost that is believed whatever was measured: a program that
 	// gets on by the clock does not become slower by what it pays.
 	distrust = 0.25
@@ -44,6 +48,11 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 	budget := g.opts.Budget
 	v.over = v.total.Share > budget
 	v.under = !v.over
+	soon := func(better bool) { // what will be known better is not acted on before, but where it is far too much
+		if better && !g.far(w) {
+			v.over, v.under = false, false
+		}
+	}
 	levels := g.switched()
 	switch {
 	case w.idle:
@@ -51,19 +60,24 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 		return v
 	case !w.yard.ok:
 		v.why = "nothing that the target does again and again is even enough to measure by"
+		soon(now-w.since < findWithin)
 		return v
 	case len(levels) == 0:
 		v.why = "nothing is left that could be switched to measure it"
 		return v
 	}
 	slower := w.together(levels)
-	total, predicted := g.measured(w, &v, slower, levels), v.total.Share
+	part, rest := g.measured(w, &v, slower, levels)
+	total, predicted := plus(part, rest), v.total.Share
+	low, high := part.Low+rest.Share, part.High+rest.Share // what is predicted counts as it is everywhere
+	v.least, v.rest = low, rest.Share
 	v.pairs, v.open, v.why = slower.rows, slower.rows < mostPairs, "it is being measured"
 	v.suspect = slower.rows > 0 && total.Share > budget
+	known := !math.IsInf(slower.half(), 1)
 	switch {
-	case total.Low > budget || total.High < budget:
-		v.over, v.under, v.open, v.why = total.Low > budget, total.High < budget, false, ""
-	case slower.half() < tight*budget || predicted < total.Low || predicted > total.High:
+	case known && (low > budget || high < budget):
+		v.over, v.under, v.open, v.why = low > budget, high < budget, false, ""
+	case known && (slower.half() < tight*budget || predicted < low || predicted > high):
 		// Nothing is reduced for what may be within the budget, nor raised for what may be above it.
 		v.over, v.under = false, slower.half() < tight*budget && total.Share <= budget
 		if !v.open {
@@ -73,11 +87,11 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 		if !v.open {
 			v.why = "it does not get on evenly enough to be measured"
 		}
-		if !math.IsInf(slower.half(), 1) {
+		if known {
 			v.why += fmt.Sprintf(": slices say %s to %s (%d pairs), too wide to count",
 				percent(total.Low), percent(total.High), slower.rows)
 		}
-		v.under = v.under && !(v.open && g.canMeasure()) // it will soon be known better
+		soon(v.open && g.canMeasure())
 		g.sealed(w, &v, now)
 		return v
 	}
@@ -109,21 +123,23 @@ func (g *Governor) switched() []column {
 	return out
 }
 
-// measured returns what w pays in all: what slices tell, and by prediction what they cannot tell, which is the cost of
-// sources that are not switched and of what those that are still do in slices.
-func (g *Governor) measured(w *watched, predicted *verdict, slower interval, levels []column) recording.Cost {
-	total := slower.cost()
-	if floor := distrust * g.sumOf(w.predicted, levels); total.High < floor {
-		total.Share, total.High = floor, floor // it gets on by the clock: see distrust
+// measured returns the part of what w pays that slices tell, and by prediction the rest: the cost of sources that are
+// not switched, and of what those that are still do in slices.
+func (g *Governor) measured(
+	w *watched, predicted *verdict, slower interval, levels []column,
+) (part, rest recording.Cost) {
+	part = slower.cost()
+	if floor := distrust * g.sumOf(w.predicted, levels); part.High < floor {
+		part.Share, part.High = floor, floor // it gets on by the clock: see distrust
 	}
 	for i, s := range g.sources {
 		if s.switched() {
-			total = plus(total, w.floorCost(i))
+			rest = plus(rest, w.floorCost(i))
 		} else {
-			total = plus(total, predicted.costs[i])
+			rest = plus(rest, predicted.costs[i])
 		}
 	}
-	return total
+	return part, rest
 }
 
 // floorCost is what a source still takes while it is reduced.
@@ -231,7 +247,7 @@ func (g *Governor) shed(w *watched, now uint64) {
 		}
 	}
 	for i, c := range costs {
-		known = known && dearest >= 0 &&
+		known = known && dearest >= 0 && costs[dearest].Low > 0 &&
 			(i == dearest || c.Share <= costs[dearest].Low || costs[dearest].Low > g.opts.Budget/2)
 	}
 	if !known && pairs < mostApart {
@@ -254,7 +270,7 @@ func (g *Governor) shed(w *watched, now uint64) {
 	s.backoff = min(2*s.backoff, longestFor)
 	least := ""
 	if w.verdict.measured {
-		least = fmt.Sprintf("at least %s, ", percent(w.verdict.total.Low))
+		least = fmt.Sprintf("at least %s, ", percent(w.verdict.least))
 	}
 	reason := fmt.Sprintf("watching took %s of a target's time, %s of it this at %q (%s%s); the budget is %s",
 		percent(w.verdict.total.Share), percent(c.Share), s.levels[s.level].Name, least, w.verdict.total.Basis,
@@ -310,7 +326,7 @@ const mostApart = 40
 // what is predicted is too much.
 func (g *Governor) costsApart(w *watched) (costs []recording.Cost, pairs int) {
 	levels := g.switched()
-	if !w.verdict.measured || w.verdict.total.Low-w.together(levels).cost().Low > g.opts.Budget {
+	if !w.verdict.measured || w.verdict.rest > g.opts.Budget {
 		return w.verdict.costs, mostApart
 	}
 	costs, pairs = slices.Clone(w.verdict.costs), mostApart
@@ -325,7 +341,7 @@ func (g *Governor) costsApart(w *watched) (costs []recording.Cost, pairs int) {
 }
 
 // canMeasure reports whether another pair may be measured soon.
-func (g *Governor) canMeasure() bool { return g.asked == 0 && g.off >= float64(2*(minSlice+guard)) }
+func (g *Governor) canMeasure() bool { return g.asked == 0 && g.off >= float64(2*(g.length+guard)) }
 
 // room is the share of the budget up to which sources are raised: below it, so that they do not go up and down.
 const room = 0.8

@@ -138,3 +138,21 @@ func TestLevelsComeBackUnderWideIntervals(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatMayBeWithinTheBudgetIsMeasuredFirst: a source that is predicted to cost a little more than the budget is not
+// reduced where slices soon tell that it costs little, and is where they tell nothing.
+func TestWhatMayBeWithinTheBudgetIsMeasuredFirst(t *testing.T) {
+	for seed := range uint64(10) {
+		for _, scatter := range []float64{0.01, 0.2} {
+			dear := newSource("cuda calls", 0.008, 0.004)
+			dear.claims = []float64{0.025, 0.01, 0}
+			w := newWorld(seed, dear)
+			target, g := w.server(scatter), w.governor(seed)
+			w.pass(g, 60)
+			if even := scatter < 0.1; even != (len(w.changes) == 0) {
+				t.Errorf("seed %d: pairs scatter %g%%, and after a minute the source is at level %d: %+v",
+					seed, 100*scatter, g.sources[0].level, g.State(target.pid, 0, w.now).Total)
+			}
+		}
+	}
+}

@@ -90,7 +90,8 @@ type watched struct {
 	load      float64 // CPUs that it used between the last two looks
 	waits     float64 // share of that time for which a thread waited in calls, without a CPU
 	idle      bool
-	seen      bool // in the present look
+	seen      bool   // in the present look
+	since     uint64 // ns: when it was first looked at
 }
 
 func (w *watched) read(now uint64, sources []*governed) counters {
