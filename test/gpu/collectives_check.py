@@ -4,8 +4,8 @@
     sudo python3 test/gpu/collectives_check.py --bin bin [--out DIR] [--steps 300] [--attachments 3]
 
 It needs two GPUs and takes about four minutes; --only communicators needs one, and takes a minute. Programs (ranks.py;
---only runs one): one process for each of two GPUs (ranks), one process with both (both), and one for each in which NCCL
-logs its choices (choices). Checked are
+--only runs one): one process for each of two GPUs (ranks), one process with both (both), one for each in which NCCL
+logs its choices (choices), and one for each in which copy engines do the work (copies). Checked are
 
     calls and bytes of each operation, exactly; exposed communication against the union of the kernels in the CSV export
     the skew that a straggler of 1 ms on rank 1 makes, against the clocks of the ranks themselves, within 50 us
@@ -21,6 +21,8 @@ logs its choices (choices). Checked are
     algorithm, protocol and channels of each operation, of sizes from 1 KB to 256 MB, chosen by NCCL and forced, against
     NCCL's own log (NCCL_DEBUG_SUBSYS=COLL,TUNING), exactly; groups of calls of one size, and of two, of which none is
     told
+    all-gathers that copy engines carry out: calls and bytes exactly, GPU time against the events of PyTorch's stream;
+    left out where NCCL takes kernels
     rank, number of ranks and hash of communicators made before the attach, two of each process, against NCCL's own
     log of their making
     attachments with default settings while steps run: each process lives after each
@@ -684,6 +686,49 @@ def grouped(args, checks, program):
     checks.check("choices: groups of two sizes", told, len(told) == 2 and not any(told))
 
 
+def gathered(report):
+    """What a report says of all-gathers by copy engines, of each process."""
+    return {
+        c["pid"]: o
+        for c in (report.get("collectives") or {}).get("communicators") or [] for o in c["operations"]
+        if (o["name"], o["type"]) == ("AllGather", "float64")
+    }
+
+
+def copy_engines(args, checks, program):
+    """All-gathers that copy engines carry out."""
+    program.ask("gather", 1)
+    daemon = Daemon(args, program, *EXACT)
+    daemon.await_agents(2, "gather", WARM)
+    until, before = time.monotonic() + 20, {}
+    while not (len(before) == 2 and all(o["seen_bytes"] for o in before.values())) and time.monotonic() < until:
+        program.ask("gather", WARM)  # GPU records begin a second after the agents have come
+        before = gathered(json.loads(daemon.client("report", str(program.pid), "--json")))
+    said = program.ask("gather", args.steps)
+    time.sleep(0.5)
+    report, _ = daemon.seen("copies")
+    daemon.stop()
+    grown = [
+        {key: o[key] - before[pid][key] for key in ("calls", "copied_calls", "kernels", "copy_ns", "seen_bytes")}
+        for pid, o in gathered(report).items() if pid in before
+    ]
+    wanted = [args.steps, 8 * (1 << 20) * args.steps]
+    checks.check(
+        "copy engines: calls and bytes, of two ranks",
+        f"{[[g['copied_calls'], g['seen_bytes']] for g in grown]} of {wanted}, {[g['kernels'] for g in grown]} kernels",
+        None if any(g["kernels"] for g in grown) else
+        len(grown) == 2 and all([g["copied_calls"], g["seen_bytes"]] == wanted for g in grown),
+    )
+    times = sorted(s["ns"] for s in said)
+    checks.check(
+        "copy engines: GPU time ms, by the stream's events",
+        f"{[g['copy_ns'] / 1e6 for g in grown]} {[ns / 1e6 for ns in times]}",
+        None if any(g["kernels"] for g in grown) else
+        len(grown) == 2 and all(0.3 * times[0] <= g["copy_ns"] <= 1.02 * times[-1] for g in grown),
+    )
+    show_evidence(report, "exposed-communication")
+
+
 MADE = re.compile(r"comm 0x([0-9a-f]+) rank (\d+) nranks (\d+) cudaDev \d+ (.*) - Init COMPLETE")
 
 
@@ -748,7 +793,8 @@ def main():
     a.add_argument("--steps", type=int, default=300)
     a.add_argument("--limit", type=float, default=600, help="seconds after which no part begins")
     a.add_argument("--attachments", type=int, default=3, help="of each program, with default settings")
-    a.add_argument("--only", choices=("ranks", "both", "choices", "communicators"), help="parts of one program")
+    kinds = ("ranks", "both", "choices", "copies", "communicators")
+    a.add_argument("--only", choices=kinds, help="parts of one program")
     args = a.parse_args()
     os.makedirs(args.out, exist_ok=True)
     args.fault = common.fault_library(args.out)
@@ -759,6 +805,7 @@ def main():
         ("ranks", (hang_at_once, hang_later, stages, uneven, far)),
         ("choices", (choices, grouped)),
         ("communicators", (communicators,)),
+        ("copies", (copy_engines,)),
     ):
         if args.only not in (None, kind):
             continue

@@ -1,7 +1,7 @@
 """Programs of collectives_check.py: ranks of torch.distributed, and one process with all GPUs.
 
-Usage: ranks.py ranks (or choices, which is the same), or ranks.py both. The first is the parent of one process for each
-GPU. Commands come on standard input, an answer of JSON to each, a list with what each process says:
+Usage: ranks.py ranks (or choices, or copies, which are the same), or ranks.py both. The first is the parent of one
+process for each GPU. Commands come on standard input, an answer of JSON to each, a list with what each process says:
     run STEPS STRAGGLE_US COVERED UNEVEN   STEPS steps; rank 1 works for STRAGGLE_US on the CPU before each; with
                                            COVERED=1 products run beside; with UNEVEN=1 ranks have more to do in turn
     hang SECONDS                           an all-reduce to which rank 1 comes so late; ranks only
@@ -12,6 +12,7 @@ GPU. Commands come on standard input, an answer of JSON to each, a list with wha
     warm                                   a few operations on it, of a type of their own
     sizes REPEATS                          operations of all SIZES on it
     together REPEATS                       groups of all-reduces on it: of one size, and of two
+    gather REPEATS                         all-gathers that copy engines carry out; ranks only
     peer COPIES BYTES                      copies from GPU 0 to GPU 1 and half as many back; both only
     pipe STEPS                             half of the products of a step on GPU 0, then half on GPU 1; both only
     quit
@@ -132,6 +133,30 @@ class Rank:
                 self.dist.all_reduce_coalesced(tensors, group=self.made)
         torch.cuda.synchronize()
         return {"expect": {}}
+
+    def gather(self, repeats):
+        """All-gathers of symmetric memory, on a communicator that is to use no thread blocks: NCCL 2.28 and newer has
+        copy engines do them. Returns how long they took on the GPU, ns, by events of the stream."""
+        if not hasattr(self, "symmetric"):
+            import torch.distributed._symmetric_memory as symmetric
+
+            symmetric.set_backend("NCCL")
+            options = self.dist.ProcessGroupNCCL.Options()
+            options.config.cta_policy = self.dist.ProcessGroupNCCL.NCCL_CTA_POLICY_ZERO
+            group = self.dist.new_group(list(range(self.ranks)), backend="nccl", pg_options=options)
+            self.dist.barrier(group=group)  # the communicator is made at the first operation
+            whole = symmetric.empty(ELEMENTS * self.ranks, dtype=torch.float64, device=torch.device("cuda", self.rank))
+            symmetric.rendezvous(whole, group=group.group_name)
+            self.symmetric = group, whole
+        group, whole = self.symmetric
+        part = whole[self.rank * ELEMENTS : (self.rank + 1) * ELEMENTS]
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(repeats):
+            self.dist.all_gather_into_tensor(whole, part, group=group)
+        end.record()
+        torch.cuda.synchronize()
+        return {"expect": {"AllGather float64": [repeats, 8 * ELEMENTS * repeats]}, "ns": begin.elapsed_time(end) * 1e6}
 
     def hang(self, seconds):
         """An all-reduce to which rank 1 comes late."""
@@ -279,7 +304,7 @@ class Ranks:
 
 def main():
     kind, arguments = sys.argv[1], sys.argv[2:]
-    program = {"both": Both, "ranks": Ranks, "choices": Ranks, "rank": Rank}[kind](*arguments)
+    program = {"both": Both, "ranks": Ranks, "choices": Ranks, "copies": Ranks, "rank": Rank}[kind](*arguments)
     print(json.dumps([{"ready": True}]), flush=True)
     for line in sys.stdin:
         words = line.split()
