@@ -33,6 +33,10 @@ func testFunctions() []recording.Function {
 		{Name: "cuModuleLoadData", Base: "cuModuleLoadData", Library: "driver", Group: "module", Timed: true},
 		{Name: "cuStreamSynchronize", Base: "cuStreamSynchronize", Library: "driver", Group: "sync", Timed: true},
 		{Name: "cudaStreamWaitEvent", Base: "cudaStreamWaitEvent", Library: "runtime", Group: "stream"},
+		{Name: "cuMemcpyDtoDAsync_v2", Base: "cuMemcpyDtoDAsync", Library: "driver", Group: "copy", Timed: true},
+		{Name: "ncclAllGather", Base: "ncclAllGather", Library: "nccl", Group: "collective", Timed: true},
+		{Name: "ncclGroupStart", Base: "ncclGroupStart", Library: "nccl", Group: "collective"},
+		{Name: "ncclGroupEnd", Base: "ncclGroupEnd", Library: "nccl", Group: "collective", Timed: true},
 	}
 }
 

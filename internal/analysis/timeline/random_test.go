@@ -65,6 +65,10 @@ func FuzzBuild(f *testing.F) {
 	f.Add([]byte{}, uint64(0), uint64(100))
 	f.Add([]byte{1, 0, 0, 3, 1, 1, 200, 1, 2, 0, 0, 4, 1, 1, 100, 1}, uint64(0), uint64(1000))
 	f.Add([]byte{255, 255, 255, 255, 1, 1, 255, 255}, uint64(900), uint64(10))
+	f.Add([]byte{ // a group of NCCL whose end launches two copies, and a third one between them
+		2, 0, 1, 11, 1, 1, 1, 0, 3, 0, 1, 10, 1, 1, 1, 1, 5, 0, 40, 12, 1, 1, 1, 1, 8, 0, 1, 9, 1, 1, 1, 9,
+		12, 0, 1, 9, 1, 1, 1, 13, 30, 0, 2, 0, 1, 1, 4, 49, 33, 0, 2, 0, 1, 1, 4, 1, 36, 0, 2, 0, 1, 1, 4, 81,
+	}, uint64(0), uint64(1000))
 	fuzzing.Run(f, func(t *testing.T, raw []byte, from, to uint64) {
 		rec := hostileRecording(from, to)
 		for ; len(raw) >= 8; raw = raw[8:] {
@@ -111,7 +115,7 @@ var hostileKinds = []event.Kind{
 func hostileEvent(raw []byte) event.Event {
 	e := event.Event{
 		TS: uint64(binary.LittleEndian.Uint16(raw)), Dur: uint64(raw[2]),
-		Func: uint16(raw[3]) % 12, PID: uint32(raw[4] % 4), TID: uint32(raw[5] % 4),
+		Func: uint16(raw[3]) % 16, PID: uint32(raw[4] % 4), TID: uint32(raw[5] % 4),
 		Kind: hostileKinds[raw[6]%uint8(len(hostileKinds))], Flags: event.Flags(raw[7] & 15), Ret: int32(raw[7]) - 3,
 	}
 	e.Args[0] = uint64(raw[7] >> 3)
