@@ -93,7 +93,7 @@ func (h *lossHistory) sample(now uint64) {
 		present[k] = l
 	}
 	for k, l := range present {
-		if isEvent(k.reason) {
+		if !k.reason.IsState() {
 			h.count(k, l, now)
 			continue
 		}
@@ -227,20 +227,6 @@ func (h *lossHistory) listed(sums map[lossKey]loss.Loss) []loss.Loss {
 		})
 	}
 	return ordered(out)
-}
-
-// isEvent reports whether a reason counts events. The others describe how the target is probed.
-func isEvent(r loss.Reason) bool {
-	switch r {
-	case loss.ProbeFailed,
-		loss.ExpensivePoint,
-		loss.LibraryRefused,
-		loss.ThreadUnsampled,
-		loss.PythonRefused,
-		loss.AgentRefused:
-		return false
-	}
-	return true
 }
 
 // ordered sorts losses as reports list them: by the registry, then by place.

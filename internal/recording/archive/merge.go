@@ -204,15 +204,9 @@ func byThread(a, b recording.Thread) int {
 // addLoss adds what was lost in two stretches. A state, such as a library that cannot be read, is the
 // same in both. Stretches overlap by some percent, so that a sum may count a loss twice and never misses one.
 func addLoss(before, now loss.Loss) loss.Loss {
-	switch now.Reason {
-	case loss.ProbeFailed,
-		loss.ExpensivePoint,
-		loss.LibraryRefused,
-		loss.ThreadUnsampled,
-		loss.PythonRefused,
-		loss.AgentRefused:
+	if now.Reason.IsState() {
 		now.Count = max(before.Count, now.Count)
-	default:
+	} else {
 		now.Count += before.Count
 	}
 	return now

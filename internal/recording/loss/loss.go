@@ -77,6 +77,15 @@ const (
 	RowsCut Reason = "rows_cut"
 )
 
+// IsState reports whether a reason describes how the target is probed. The others count events.
+func (r Reason) IsState() bool {
+	switch r {
+	case ProbeFailed, ExpensivePoint, LibraryRefused, ThreadUnsampled, PythonRefused, AgentRefused:
+		return true
+	}
+	return false
+}
+
 // Kind describes a reason to people.
 type Kind struct {
 	Reason   Reason

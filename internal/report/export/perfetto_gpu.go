@@ -114,18 +114,10 @@ func arg(launch *message, name string, n uint64) {
 
 // context returns the number of a graphics context: of CUDA, of the process.
 func (p *perfetto) context(w *work) uint64 {
-	k := internKey{internedContext, fmt.Sprint(w.pid)}
-	iid, ok := p.interned[k]
-	if !ok {
-		iid = uint64(len(p.interned)) + 1
-		p.interned[k] = iid
-		var m message
-		m.uint(internIID, iid)
+	return p.entry(internKey{internedContext, fmt.Sprint(w.pid)}, func(m *message) {
 		m.uint(contextPID, uint64(w.pid))
 		m.uint(contextAPI, apiCUDA)
-		p.fresh.in(internedContext, &m)
-	}
-	return iid
+	})
 }
 
 // hwQueue returns the number of the queue that stands for a stream.

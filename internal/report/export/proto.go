@@ -142,18 +142,24 @@ func newPackets(out *bufio.Writer) *packets {
 
 // intern returns the number of a text.
 func (p *packets) intern(table protowire.Number, text string) uint64 {
-	k := internKey{table, text}
+	return p.entry(internKey{table, text}, func(m *message) {
+		m.string(internText, text)
+		if table == internedStage {
+			m.uint(internCategory, stageCompute)
+		}
+	})
+}
+
+// entry returns the number of an entry of a table, which fill writes the first time.
+func (p *packets) entry(k internKey, fill func(*message)) uint64 {
 	iid, ok := p.interned[k]
 	if !ok {
 		iid = uint64(len(p.interned)) + 1
 		p.interned[k] = iid
 		var m message
 		m.uint(internIID, iid)
-		m.string(internText, text)
-		if table == internedStage {
-			m.uint(internCategory, stageCompute)
-		}
-		p.fresh.in(table, &m)
+		fill(&m)
+		p.fresh.in(k.table, &m)
 	}
 	return iid
 }

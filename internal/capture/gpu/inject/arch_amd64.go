@@ -2,11 +2,7 @@ package inject
 
 import (
 	"debug/elf"
-	"errors"
 	"fmt"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 const machine = elf.EM_X86_64
@@ -34,21 +30,6 @@ func cpuid(leaf, subleaf uint32) (eax, ebx uint32)
 func component(i int) (size, offset uint32) { return cpuid(0xd, uint32(i)) }
 
 type registers x86Regs
-
-func (t *thread) registers() (registers, error) {
-	var r registers
-	n, err := t.getRegset(unix.NT_PRSTATUS, unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)))
-	if err == nil && n != int(unsafe.Sizeof(r)) {
-		err = errNot64
-	}
-	return r, err
-}
-
-var errNot64 = errors.New("the thread runs 32-bit code")
-
-func (t *thread) setRegisters(r registers) error {
-	return t.setRegset(unix.NT_PRSTATUS, unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)))
-}
 
 func (r *registers) pc() uint64 { return r.Rip }
 func (r *registers) sp() uint64 { return r.Rsp }

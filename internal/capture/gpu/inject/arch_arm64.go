@@ -3,11 +3,7 @@ package inject
 import (
 	"debug/elf"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 const machine = elf.EM_AARCH64
@@ -33,21 +29,6 @@ func gadgets() [][]byte {
 }
 
 type registers armRegs
-
-var errNot64 = errors.New("the thread runs 32-bit code")
-
-func (t *thread) registers() (registers, error) {
-	var r registers
-	n, err := t.getRegset(unix.NT_PRSTATUS, unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)))
-	if err == nil && n != int(unsafe.Sizeof(r)) {
-		err = errNot64
-	}
-	return r, err
-}
-
-func (t *thread) setRegisters(r registers) error {
-	return t.setRegset(unix.NT_PRSTATUS, unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)))
-}
 
 func (r *registers) pc() uint64 { return r.PC }
 func (r *registers) sp() uint64 { return r.SP }

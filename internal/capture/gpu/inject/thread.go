@@ -183,3 +183,18 @@ func (t *thread) filters() ([]program, error) {
 	}
 	return nil, errFilter
 }
+
+var errNot64 = errors.New("the thread runs 32-bit code")
+
+func (t *thread) registers() (registers, error) {
+	var r registers
+	n, err := t.getRegset(unix.NT_PRSTATUS, unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)))
+	if err == nil && n != int(unsafe.Sizeof(r)) {
+		err = errNot64
+	}
+	return r, err
+}
+
+func (t *thread) setRegisters(r registers) error {
+	return t.setRegset(unix.NT_PRSTATUS, unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)))
+}
