@@ -100,6 +100,7 @@ type Governor struct {
 	apart    bool       // each of effects has a sign of its own
 	begin    []counters // by target
 	first    []slice    // by target
+	began    uint64     // ns: when the pair under way did
 	due      uint64     // ns: when Step is to be called
 	tick     uint64     // ns: the next look
 	off      float64    // ns that may still be spent with sources reduced
@@ -199,6 +200,7 @@ func (g *Governor) step(now uint64, targets []Target) uint64 {
 		}
 	}
 	if g.plan() {
+		g.began = g.opts.Clock()
 		g.set()
 		g.phase = settlingA
 		return g.opts.Clock() + guard
@@ -260,6 +262,9 @@ func (g *Governor) finish(now uint64) {
 		g.on[i] = true
 	}
 	g.set()
+	if !g.apart { // what is known to be too much is worth its slices
+		g.off -= float64(g.opts.Clock()-g.began) - float64(g.length+guard) // of which the other slice is none
+	}
 }
 
 // set brings every source to the level that is wanted now.
@@ -330,9 +335,6 @@ func (g *Governor) plan() bool {
 	}
 	if len(g.effects) == 0 {
 		return false
-	}
-	if !apart { // what is known to be too much is worth its slices
-		g.off -= float64(g.length + guard)
 	}
 	return true
 }

@@ -357,12 +357,17 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestMeasuringIsBounded: a target that cannot be decided about is not measured for more than its share of the time.
+// TestMeasuringIsBounded: a target that cannot be decided about is not measured for more than its share of the time,
+// also where a change of level takes long.
 func TestMeasuringIsBounded(t *testing.T) {
-	s := newSource("scheduling", 0.02)
+	s := newSource("scheduling", 0.005)
 	w := newWorld(8, s)
 	target := w.target(100, 0.5)
 	target.drift = 3
+	s.slow = func() {
+		target.run(w.now, w.now+100e6)
+		w.now += 100e6
+	}
 	g := w.governor(8)
 	w.pass(g, 600)
 	for _, l := range g.State(target.pid, 1e12, w.now).Sources[0].Shares {

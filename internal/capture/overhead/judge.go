@@ -72,7 +72,7 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 	low, high := part.Low+rest.Share, part.High+rest.Share // what is predicted counts as it is everywhere
 	v.least, v.rest = low, rest.Share
 	v.pairs, v.open, v.why = slower.rows, slower.rows < mostPairs, "it is being measured"
-	v.suspect = slower.rows > 0 && total.Share > budget
+	v.suspect = slower.low > 0 && total.Share > budget
 	known := !math.IsInf(slower.half(), 1)
 	switch {
 	case known && (low > budget || high < budget):
