@@ -88,6 +88,8 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 			v.why = "it does not get on evenly enough to be measured"
 		}
 		if known {
+			best := weighed(total.Share, slower.half()/boundErrors, predicted, predicted*(unsure-1)/2)
+			v.over, v.under = v.over && (best > budget || g.far(w)), v.under && best <= budget
 			v.why += fmt.Sprintf(": slices say %s to %s (%d pairs), too wide to count",
 				percent(total.Low), percent(total.High), slower.rows)
 		}
@@ -103,6 +105,14 @@ func (g *Governor) judge(w *watched, now uint64) verdict {
 	}
 	g.sealed(w, &v, now)
 	return v
+}
+
+// boundErrors is how many standard errors of some 40 pairs a bound of their interval is away.
+const boundErrors = 3.5
+
+// weighed returns the mean of two estimates by their standard errors.
+func weighed(a, errorA, b, errorB float64) float64 {
+	return (a*errorB*errorB + b*errorA*errorA) / (errorA*errorA + errorB*errorB)
 }
 
 // cost is an interval as a cost, which is never below nothing.

@@ -139,20 +139,24 @@ func TestLevelsComeBackUnderWideIntervals(t *testing.T) {
 	}
 }
 
-// TestWhatMayBeWithinTheBudgetIsMeasuredFirst: a source that is predicted to cost a little more than the budget is not
-// reduced where slices soon tell that it costs little, and is where they tell nothing.
+// TestWhatMayBeWithinTheBudgetIsMeasuredFirst: a source that is predicted to cost a little more than the budget is
+// hardly ever reduced where slices say that it costs little, also where that is not sure, and is where they
+// tell nothing.
 func TestWhatMayBeWithinTheBudgetIsMeasuredFirst(t *testing.T) {
-	for seed := range uint64(10) {
-		for _, scatter := range []float64{0.01, 0.2} {
-			dear := newSource("cuda calls", 0.008, 0.004)
-			dear.claims = []float64{0.025, 0.01, 0}
+	for scatter, bounds := range map[float64][2]int{0.01: {0, 0}, 0.037: {0, 6}, 0.2: {15, 20}} {
+		reduced := 0
+		for seed := range uint64(20) {
+			dear := newSource("cuda calls", 0.005, 0.002)
+			dear.claims = []float64{0.023, 0.01, 0}
 			w := newWorld(seed, dear)
-			target, g := w.server(scatter), w.governor(seed)
-			w.pass(g, 60)
-			if even := scatter < 0.1; even != (len(w.changes) == 0) {
-				t.Errorf("seed %d: pairs scatter %g%%, and after a minute the source is at level %d: %+v",
-					seed, 100*scatter, g.sources[0].level, g.State(target.pid, 0, w.now).Total)
+			w.server(scatter)
+			if w.pass(w.governor(seed), 120); len(w.changes) > 0 {
+				reduced++
 			}
+		}
+		t.Logf("where pairs scatter %.1f%%, %d of 20 runs reduced it", 100*scatter, reduced)
+		if reduced < bounds[0] || reduced > bounds[1] {
+			t.Errorf("where pairs scatter %.1f%%, %d of 20 runs reduced it, want %v", 100*scatter, reduced, bounds)
 		}
 	}
 }
