@@ -281,8 +281,8 @@ def on_and_off(bin_dir, out_dir, victim):
 def in_windows(bin_dir, out_dir, victim):
     """Returns what each window takes of the thread's CPU time, the time watched, both in ns, and the level.
 
-    A window is where the recording has allocations, with a chunk before and one after; its chunks are compared with the
-    median of those outside within two seconds.
+    A window is where the recording has allocations, with two chunks before and after; its chunks are compared with the
+    mean of those outside within two seconds: chunks scatter to one side, so that a median would be less than it.
     """
     daemon = Daemon(f"{bin_dir}/inferscoped", victim.pid, f"{out_dir}/cost.log", "--gpu", "off", "--scheduling=false")
     victim.ask(f"churn {SETTLE_S * RATE // CHUNK}")
@@ -306,7 +306,7 @@ def in_windows(bin_dir, out_dir, victim):
         own = [cpu for begin, end, cpu in chunks if end > a - margin and begin < b + margin]
         near = [c[2] for c, within in zip(chunks, inside) if not within and a - 2e9 < c[0] < b + 2e9]
         if near and a - 2e9 > chunks[0][0] and b + 2e9 < chunks[-1][1]:
-            added.append(sum(own) - len(own) * statistics.median(near))
+            added.append(sum(own) - len(own) * statistics.fmean(near))
     return added, chunks[-1][1] - chunks[0][0], len(windows), level
 
 
