@@ -188,7 +188,7 @@ func TestCopyEngines(t *testing.T) {
 
 	tl := timeline.Build(rec)
 	must.NoError(t, tl.Check())
-	missing, seen := 0, 0
+	missing, seen, owns := 0, 0, uint64(0)
 	for _, i := range tl.Copies {
 		a := &tl.Activities[i]
 		switch bytes := rec.Events[a.Event].Args[2]; {
@@ -198,6 +198,8 @@ func TestCopyEngines(t *testing.T) {
 			missing++
 		case bytes != own:
 			seen++
+		default:
+			owns++
 		}
 	}
 	if seen == 0 || missing > 45 { // those of the turn in which the recording of copies began
@@ -228,6 +230,13 @@ func TestCopyEngines(t *testing.T) {
 		"AllGather int8":     {turns, 0, 600},
 	}
 	r := analysis.Run(rec)
+	plain := uint64(0)
+	for i := range r.GPU.Copies {
+		plain += r.GPU.Copies[i].Count
+	}
+	if plain != owns+uint64(missing) {
+		t.Errorf("%d copies are told as such, %d of the program's own", plain, owns)
+	}
 	if r.Exchanged == nil || len(r.Exchanged.Communicators) != 1 ||
 		len(r.Exchanged.Communicators[0].Operations) != len(want) {
 		t.Fatalf("%+v", r.Exchanged)

@@ -72,6 +72,14 @@ func TestVerdictsOfCopies(t *testing.T) {
 				s.copy(d2d, i*100+50, i*100+100)
 			}
 		}, diagnose.CommunicationBound, "exposed-communication"},
+		{"waits of copy engines for other ranks", func(s *scene) {
+			for i := range uint64(10) {
+				s.kernel(i*100, i*100+50)
+				s.Do("ncclAllGather", int64((i*100+50)*ms-20*us), 49*ms, 1<<18, 0xc0, 0, 7<<56)
+				s.copy(d2d, i*100+50, i*100+51)
+				s.copy(d2d, i*100+98, i*100+100)
+			}
+		}, diagnose.CommunicationBound, "exposed-communication"},
 		{"copies beside collectives", func(s *scene) {
 			for i := range uint64(10) {
 				s.kernel(i*100, i*100+50)

@@ -31,10 +31,12 @@ const (
 
 // Activity is one kernel, copy or set on a GPU.
 type Activity struct {
-	Start, End uint64 // ns, CLOCK_MONOTONIC, clipped to the window in which it was recorded; Duration has the whole
-	Event      int32  // index into Rec.Events
-	Op         int32  // index into Timeline.Ops of the call that asked for it, None where that is not known
-	Stream     int32  // index into Timeline.Streams
+	// ns, CLOCK_MONOTONIC, clipped to the window in which it was recorded; Duration has the whole. An Exchange lasts
+	// until the next copy of its call begins.
+	Start, End uint64
+	Event      int32 // index into Rec.Events
+	Op         int32 // index into Timeline.Ops of the call that asked for it, None where that is not known
+	Stream     int32 // index into Timeline.Streams
 	Kind       activityKind
 	Link       Link
 	Graph      bool // it is a node of a graph

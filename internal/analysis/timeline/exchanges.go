@@ -57,6 +57,9 @@ func (b *builder) exchange() {
 	for s := range streams {
 		b.enclosed(s, found)
 	}
+	for s := range streams {
+		b.await(s, found)
+	}
 	for i, x := range found {
 		b.t.Activities[i].Exchange = true
 		b.t.Exchanges = append(b.t.Exchanges, x)
@@ -170,6 +173,23 @@ func (b *builder) enclosed(stream int32, found map[int32]Exchange) {
 		between = between[:0]
 		if last = None; exchanges {
 			last = x.Call
+		}
+	}
+}
+
+// await lets each copy of a call last until the next one of the stream, as far as both are of one window: a stream that
+// waits for the flags of other ranks is as busy as with a kernel that does.
+func (b *builder) await(stream int32, found map[int32]Exchange) {
+	list, windows := b.of(stream), b.t.Seen[b.t.Streams[stream].Process].Activity
+	for n := 1; n < list.n; n++ {
+		x, before := found[list.at(n-1)]
+		y, exchanges := found[list.at(n)]
+		if !before || !exchanges || x.Call != y.Call {
+			continue
+		}
+		a, start := &b.t.Activities[x.Activity], b.t.Activities[y.Activity].Start
+		if at := windows.At(a.Start); at < len(windows) && windows[at].From <= a.Start {
+			a.End = max(a.End, min(start, windows[at].To))
 		}
 	}
 }

@@ -81,7 +81,9 @@ func (w *work) add(i int32, act *timeline.Activity) {
 		w.kernels.add(act)
 		w.copies.kernel(act)
 	case timeline.Copy:
-		w.copies.add(act)
+		if !act.Exchange { // those are in the collectives
+			w.copies.add(act)
+		}
 	case timeline.Set:
 		w.copies.set(act)
 	}

@@ -38,7 +38,7 @@ func peers(t *timeline.Timeline) []Peer {
 		p.Count++
 		p.Bytes += e.Args[2]
 		p.Longest = max(p.Longest, e.Dur)
-		spans[k] = append(spans[k], timeline.Span{From: act.Start, To: act.End})
+		spans[k] = append(spans[k], timeline.Span{From: act.Start, To: act.Start + min(act.End-act.Start, e.Dur)})
 	}
 	if len(by) == 0 {
 		return nil
