@@ -87,6 +87,14 @@ func TestChosen(t *testing.T) {
 	if choices, channels := o.Chosen(); choices != "RING SIMPLE 1,200, TREE LL 1" || channels != "2 to 24" {
 		t.Errorf("%s; %s", choices, channels)
 	}
+	o.Copied = 3
+	if choices, channels := o.Chosen(); choices != "copy engines 3, RING SIMPLE 1,200, TREE LL 1" ||
+		channels != "2 to 24" {
+		t.Errorf("%s; %s", choices, channels)
+	}
+	if choices, channels := (&Operation{Copied: 4}).Chosen(); choices != "copy engines 4" || channels != "" {
+		t.Errorf("%s; %s", choices, channels)
+	}
 	if choices, channels := (&Operation{}).Chosen(); choices != "" || channels != "" {
 		t.Errorf("%s; %s", choices, channels)
 	}

@@ -42,6 +42,22 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
+// TestCopyEngines: the finding says how many copies carried out collectives, and how long they took.
+func TestCopyEngines(t *testing.T) {
+	s := newScene(t)
+	for i := range uint64(10) {
+		s.kernel(i*100, i*100+50)
+		s.Do("ncclAllGather", int64((i*100+50)*ms-20*us), 15*us, 1<<18, 0xc0, 0, 7<<56)
+		s.copy(d2d, i*100+50, i*100+100)
+	}
+	d := s.diagnose()
+	if len(d.Findings) != 1 || !slices.ContainsFunc(d.Findings[0].Evidence, func(e diagnose.Evidence) bool {
+		return e.Text == "Copy engines: 10 copies for NCCL, 500 ms in all."
+	}) {
+		t.Errorf("%+v", d.Findings)
+	}
+}
+
 // TestVerdictsOfCopies is TestVerdicts of programs that copy.
 func TestVerdictsOfCopies(t *testing.T) {
 	judgeAll(t, []judged{
