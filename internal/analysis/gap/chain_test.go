@@ -337,6 +337,23 @@ func TestMostStacksOfAFutexDecide(t *testing.T) {
 	}
 }
 
+// TestQueueIsNotTheGIL: an idle thread waits at a lock that threading.Condition has just made, and no stack shows it.
+// Stacks of the thread's waits for the GIL, which is at one address, say nothing of that.
+func TestQueueIsNotTheGIL(t *testing.T) {
+	s := frame().sampled(leader, user).sampled(helper, native("compute", "server"))
+	take := s.Stack(kernel("futex_wait_queue"), kernel("futex_wait"),
+		native("pthread_cond_timedwait", "libc.so.6"), native("take_gil", "python3.12"), user)
+	s.Off(recordtest.Off{
+		TID: leader, TS: start + 50*ms, Dur: ms, Blocked: ms, Call: sysFutex, Arg: 0x9000,
+		By: [2]uint32{leader, helper}, Stack: take,
+	})
+	o := blocked(sysFutex, helper, 0)
+	o.Arg = 0x7000
+	if st := of(t, s.off(o).want(t, waiting(cause.Worker)), cause.Worker); st.TID != helper || st.Stack == take {
+		t.Errorf("step %+v", st)
+	}
+}
+
 // TestGILWithoutSamples: who let the GIL go in the end held it while the thread asked in vain.
 func TestGILWithoutSamples(t *testing.T) {
 	s := frame().sampled(leader, user)

@@ -8,7 +8,7 @@ import (
 
 // A stack is taken of some switches only (100 a second of each thread), so that most waits in futexes have none. What a
 // futex is does not change from one wait to the next, so the stacks that there are speak for its other waits too; where
-// a futex has none, those of the thread's other futexes do.
+// a futex has none, those of the thread's other futexes do, except for the GIL: an interpreter has one, at one address.
 
 // futexes is what is known of futexes by stacks.
 type futexes struct {
@@ -109,6 +109,9 @@ func (w *walker) vote(th *thread, f futex, c cause.ID, stack uint64) {
 		w.futexes.byAddress[f] = b
 	}
 	b.add(c, stack)
+	if c == cause.GIL {
+		return
+	}
 	if b = w.futexes.byThread[th.key]; b == nil {
 		b = &vote{}
 		w.futexes.byThread[th.key] = b
