@@ -251,6 +251,7 @@ func (a *analysis) eagerEngine() (cause.Change, bool) {
 	}
 	for _, e := range []struct{ runs, name, start, eager string }{
 		{"/vllm/v1/worker/gpu_model_runner.py", "vLLM", "vllm serve MODEL", "--enforce-eager"},
+		{"/vllm/v1/worker/gpu/model_runner.py", "vLLM", "vllm serve MODEL", "--enforce-eager"},
 		{"/sglang/srt/model_executor/model_runner.py", "SGLang", "python -m sglang.launch_server --model-path MODEL", "--disable-cuda-graph"},
 	} {
 		for i := range a.t.Rec.Meta.Frames {

@@ -121,19 +121,22 @@ func TestWaitsSplitLaunches(t *testing.T) {
 
 // TestEagerEngine: vLLM that launches kernel by kernel is told how to record graphs, and not to write them by hand.
 func TestEagerEngine(t *testing.T) {
-	s := allocating(t, false, 0)
-	s.Stack(recordtest.Python("execute_model", "/site-packages/vllm/v1/worker/gpu_model_runner.py", 12))
-	if got := s.diagnose().Findings[0].Changes[0].Text; !strings.Contains(got, "--enforce-eager") {
-		t.Errorf("to change first: %s", got)
-	}
-	s = allocating(t, false, 0)
-	s.Stack(recordtest.Python("execute_model", "/site-packages/vllm/v1/worker/gpu_model_runner.py", 12))
-	s.Event(event.Event{
-		TS: start + ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuGraphLaunch"), Kind: event.Call,
-		Flags: event.Timed, Dur: 5 * us, Args: [4]uint64{7},
-	})
-	if got := s.diagnose().Findings[0].Changes[0].Text; strings.Contains(got, "--enforce-eager") {
-		t.Errorf("it launches graphs; to change first: %s", got)
+	for _, runner := range []string{"gpu_model_runner.py", "gpu/model_runner.py"} {
+		file := "/site-packages/vllm/v1/worker/" + runner
+		s := allocating(t, false, 0)
+		s.Stack(recordtest.Python("execute_model", file, 12))
+		if got := s.diagnose().Findings[0].Changes[0].Text; !strings.Contains(got, "--enforce-eager") {
+			t.Errorf("to change first: %s", got)
+		}
+		s = allocating(t, false, 0)
+		s.Stack(recordtest.Python("execute_model", file, 12))
+		s.Event(event.Event{
+			TS: start + ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuGraphLaunch"), Kind: event.Call,
+			Flags: event.Timed, Dur: 5 * us, Args: [4]uint64{7},
+		})
+		if got := s.diagnose().Findings[0].Changes[0].Text; strings.Contains(got, "--enforce-eager") {
+			t.Errorf("it launches graphs; to change first: %s", got)
+		}
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 
 // allRules is the one table of what frames say of the work that a thread is at, and of what it waits
 // for. Names are those of CPython 3.8 to 3.14, glibc 2.17 to 2.41, PyTorch 1.13 to 2.11, transformers 4
-// and 5.24, diffusers 0.42, vLLM 0.33, SGLang 0.5.23, llama.cpp, tokenizers, sentencepiece, Pillow
+// and 5.24, diffusers 0.42, vLLM 0.24 and 0.33, SGLang 0.5.23, llama.cpp, tokenizers, sentencepiece, Pillow
 // and OpenCV; the kernel's are those of Linux 5.15 to 6.18.
 func allRules() []rules { //nolint:funlen // a table
 	return []rules{
@@ -16,7 +16,8 @@ func allRules() []rules { //nolint:funlen // a table
 			"/transformers/cache_utils.py", "/timm/models/", "/timm/layers/", "/torchvision/models/",
 			"/torchvision/ops/", "/diffusers/models/", "/diffusers/schedulers/", "/transformers/integrations/",
 			"/transformers/masking_utils.py", "/transformers/activations.py", "/diffusers/hooks/",
-			"/vllm/v1/attention/", "/vllm/v1/sample/", "/vllm/models/", "/vllm/compilation/",
+			"/vllm/v1/attention/", "/vllm/v1/sample/", "/vllm/v1/worker/gpu/sample/", "/vllm/models/",
+			"/vllm/compilation/", "/vllm/ir/", "/vllm/kernels/",
 			"/vllm/vllm_flash_attn/", "/vllm/_custom_ops.py", "/vllm/lora/", "/vllm/forward_context.py",
 			"/vllm/v1/cudagraph_dispatcher.py", "/vllm/v1/worker/gpu_ubatch_wrapper.py", "/sglang/srt/layers/",
 			"/sglang/srt/models/", "/sglang/srt/model_executor/", "/sglang/srt/compilation/", "/sgl_kernel/",
@@ -54,7 +55,7 @@ func allRules() []rules { //nolint:funlen // a table
 			"/soundfile.py", "/torchaudio/", "/transformers/video_", "/transformers/audio_utils.py",
 			"/tokenization_", "/image_processing_", "/feature_extraction_", "/video_processing_",
 			"/diffusers/image_processor.py", "/diffusers/video_processor.py", "/vllm/multimodal/",
-			"/vllm/renderers/", "/vllm/inputs/", "/vllm/v1/engine/input_processor.py",
+			"/vllm/renderers/", "/vllm/tokenizers/", "/vllm/inputs/", "/vllm/v1/engine/input_processor.py",
 			"/vllm/v1/engine/processor.py", "/vllm/v1/engine/detokenizer.py",
 			"/sglang/srt/managers/tokenizer_manager", "/sglang/srt/managers/detokenizer_manager.py",
 			"/sglang/srt/multimodal/", "/sglang/srt/managers/async_dynamic_batch_tokenizer.py",
