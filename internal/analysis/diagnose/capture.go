@@ -203,16 +203,12 @@ func (a *analysis) launching(d *Diagnosis, list []cause.Change, graphs bool) []c
 		return append([]cause.Change{{Where: "serving", Text: text, Example: captureSizes}}, list...)
 	}
 	if graphs {
-		out := []cause.Change{{
-			Where: cause.Code,
-			Text:  "The step is a CUDA graph already: launch the next graph before the last one has ended, and put what is done between two of them (choosing tokens, copying inputs and results) into the graph, or into another thread",
-		}}
-		for _, c := range list {
-			if !strings.Contains(strings.ToLower(c.Text), "graph") {
-				out = append(out, c)
-			}
-		}
-		return out
+		return besideGraphs(list, "The step is a CUDA graph already: launch the next graph before the last one has "+
+			"ended, and put what is done between two of them (choosing tokens, copying inputs and results) into the "+
+			"graph, or into another thread")
+	}
+	if text := a.mostlyGraphs(); text != "" {
+		return besideGraphs(list, text)
 	}
 	if c, ok := a.eagerEngine(); ok {
 		return append([]cause.Change{c}, list...)
@@ -239,6 +235,30 @@ func (a *analysis) launching(d *Diagnosis, list []cause.Change, graphs bool) []c
 		return append([]cause.Change{first}, list...)
 	}
 	return list
+}
+
+// besideGraphs puts a change first, and leaves out those that say to use graphs.
+func besideGraphs(list []cause.Change, text string) []cause.Change {
+	out := []cause.Change{{Where: cause.Code, Text: text}}
+	for _, c := range list {
+		if !strings.Contains(strings.ToLower(c.Text), "graph") {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// leastOfGraphs is from which share of kernels on that come out of graphs a step is one already, with launches beside.
+const leastOfGraphs = 0.5
+
+// mostlyGraphs says what to do about launches beside graphs where most of a step is one; "" elsewhere.
+func (a *analysis) mostlyGraphs() string {
+	if a.gpu == nil || a.gpu.Graphs.Launches == 0 || a.gpu.Graphs.Share < leastOfGraphs {
+		return ""
+	}
+	return fmt.Sprintf("Most of a step is a CUDA graph already (%s of the kernels): take what is launched beside it "+
+		"(%.0f launches for each graph) into the graph, fuse it, or launch it while the graph runs",
+		format.Percent(a.gpu.Graphs.Share), float64(a.gpu.Launches.Kernels)/float64(a.gpu.Graphs.Launches))
 }
 
 // eagerEngine is what to change about an inference engine that launches kernel by kernel, although it can record its

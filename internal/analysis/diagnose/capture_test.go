@@ -140,6 +140,40 @@ func TestEagerEngine(t *testing.T) {
 	}
 }
 
+// TestLaunchesBesideGraphs: of 15 kernels of each step ten come out of a graph, and those beside it take the time.
+func TestLaunchesBesideGraphs(t *testing.T) {
+	s := newScene(t)
+	for i := range uint64(50) {
+		at := i * 20
+		s.id++
+		s.Event(event.Event{
+			TS: start + at*ms, PID: recordtest.PID, TID: recordtest.PID, Func: s.Fn("cuGraphLaunch"), Kind: event.Call,
+			Flags: event.Correlated | event.Timed, Dur: 5 * us, Ret: int32(s.id), Args: [4]uint64{7},
+		})
+		for k := range uint64(10) {
+			s.Event(event.Event{
+				TS: start + at*ms + 10*us + k*100*us, Dur: 100 * us, PID: recordtest.PID, TID: 7, Func: 1 << 8,
+				Kind: event.Kernel, Flags: event.Timed, Ret: 1,
+				Args: [4]uint64{uint64(s.id) | (k+1)<<32, 0, grid(400), 256},
+			})
+		}
+		for k := range uint64(5) {
+			s.kernel(at+2+3*k, at+3+3*k)
+			s.step(at+3+3*k, at+5+3*k, cause.LaunchOverhead)
+		}
+	}
+	changes := s.diagnose().Findings[0].Changes
+	want := "(66.7% of the kernels): take what is launched beside it (5 launches for each graph)"
+	if got := changes[0].Text; !strings.Contains(got, want) {
+		t.Errorf("to change first: %s", got)
+	}
+	for _, c := range changes[1:] {
+		if strings.Contains(c.Text, "raph") {
+			t.Errorf("to change: %s", c.Text)
+		}
+	}
+}
+
 // TestStepThatIsAGraph: nobody is told to use what is used already.
 func TestStepThatIsAGraph(t *testing.T) {
 	s := newScene(t)
