@@ -95,9 +95,8 @@ type finder struct {
 }
 
 func (f *finder) sweep(first, last int32) bool {
-	end, ahead := uint64(0), f.t.Prefetcher(false)
+	end := uint64(0)
 	for i := first; i < last; i++ {
-		ahead.Look(i, last)
 		a := &f.t.Activities[i]
 		if a.Start > end && !f.idle(end, a.Start, i) {
 			return false

@@ -31,7 +31,6 @@ type builder struct {
 	seen     func() map[key]sighting
 	ended    map[uint32]bool // processes that ended before the window
 	why      classifier
-	touched  uint64 // see touch
 }
 
 // list is the events of one thread.
@@ -94,9 +93,6 @@ func (b *builder) deal() {
 func (b *builder) owners() []int32 {
 	out, found, last := make([]int32, len(b.index)), map[uint64]int32{}, none
 	for at, i := range b.index {
-		if at%ahead == 0 {
-			b.touch(b.index[at:min(at+ahead, len(b.index))])
-		}
 		e := &b.rec.Events[i]
 		if out[at] = none; e.TS > b.to || end(e) < b.from || b.ended[e.PID] {
 			continue
@@ -115,18 +111,6 @@ func (b *builder) owners() []int32 {
 		b.lists[last].intervals += intervalsOf(e)
 	}
 	return out
-}
-
-// ahead is how many events touch reads at once.
-const ahead = 128
-
-// touch reads events, so that they are in the CPU's cache when somebody looks at one after the other: they lie apart,
-// and to wait for each by itself takes longer than what is done with it. The sum keeps the compiler from leaving it
-// out.
-func (b *builder) touch(list []int32) {
-	for _, i := range list {
-		b.touched += b.rec.Events[i].TS
-	}
 }
 
 // intervalsOf returns how many intervals an event makes at most: what it says, and the

@@ -107,9 +107,7 @@ func (l *linker) link() {
 	if slices.ContainsFunc(b.t.Devices, func(d Device) bool { return d.First == l.first }) {
 		before = 0
 	}
-	ahead := b.t.Prefetcher(false)
 	for i := l.first; i < l.last; i++ {
-		ahead.Look(i, l.last)
 		a := &b.t.Activities[i]
 		l.unsorted = l.unsorted || a.Start < before
 		before = a.Start

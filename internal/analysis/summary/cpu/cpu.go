@@ -61,7 +61,6 @@ type analysis struct {
 	stacks   *stacks
 	hot      *hot
 	slept    [][]slept // every blocked interval, by index into threads
-	touched  uint64    // see wake
 }
 
 // key tells threads apart.

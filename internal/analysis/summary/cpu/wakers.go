@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/analysis/threads"
@@ -40,52 +39,23 @@ type waker struct {
 
 func newWakers(a *analysis) *wakers { return &wakers{a: a, found: map[wakerKey]*waker{}} }
 
-// wakeSlice is how many waits of all threads are looked at before those of later: their events take 256 KiB, which the
-// second level of a CPU's cache holds.
-const wakeSlice = 1 << 12
-
-// wake deals the waits out to those who ended them, for rows that are asked for. The events of one thread's waits lie
-// far apart, and each by itself would be fetched from memory: so those of a slice are read in their order, and then
-// what they say to each thread.
+// wake deals the waits out to those who ended them, for rows that are asked for.
 func (a *analysis) wake(rows []*row) {
-	next := make([]int, len(a.threads))
-	for rest := a.events.OffCPU; len(rest) > 0; {
-		slice, last := rest, int32(math.MaxInt32)
-		if len(rest) > wakeSlice {
-			slice, last = rest[:wakeSlice], rest[wakeSlice]
+	for i := range a.threads {
+		intervals := a.threads[i].Intervals
+		for _, s := range a.slept[i] {
+			r := rows[s.row]
+			if r.into != nil {
+				r = r.into
+			}
+			if r.wakers != nil {
+				r.wakers.add(&intervals[s.interval])
+			}
 		}
-		for _, i := range slice {
-			a.touched += a.rec.Events[i].TS // the sum keeps the compiler from leaving it out
-		}
-		for i := range next {
-			next[i] = a.wakeUntil(rows, i, next[i], last)
-		}
-		rest = rest[len(slice):]
 	}
 }
 
-// wakeUntil deals out the waits of the thread with index i, from one on, up to an event, and returns the one that is
-// next.
-func (a *analysis) wakeUntil(rows []*row, i, from int, last int32) int {
-	list, intervals := a.slept[i], a.threads[i].Intervals
-	for ; from < len(list); from++ {
-		s := &list[from]
-		iv := &intervals[s.interval]
-		if iv.Wait >= last {
-			break
-		}
-		r := rows[s.row]
-		if r.into != nil {
-			r = r.into
-		}
-		if r.wakers != nil {
-			r.wakers.add(iv)
-		}
-	}
-	return from
-}
-
-// add notes one wait. Those of a row come in the order of time.
+// add notes one wait.
 func (ws *wakers) add(iv *threads.Interval) {
 	w := ws.of(wakerOf(&ws.a.rec.Events[iv.Wait]))
 	w.count++

@@ -168,9 +168,8 @@ func (a *analysis) device(d int, streams []streamMeter, w *work) Device {
 	}
 	spans := together(t, dev.Users)
 	whole, ever, anyTime := newMeter(spans), union{}, uint64(0)
-	parts, ahead := a.parts(dev), t.Prefetcher(true)
+	parts := a.parts(dev)
 	for i := dev.First; i < dev.Last; i++ {
-		ahead.Look(i, dev.Last)
 		act := &t.Activities[i]
 		whole.add(act)
 		from, to := ever.add(act.Start, act.End)

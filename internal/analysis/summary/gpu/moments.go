@@ -17,10 +17,9 @@ func (q *asked) starts() moments {
 		}
 		return inOrder(list)
 	}
-	acts, at, ahead := q.t.Activities, 0, q.t.Prefetcher(false)
+	acts, at := q.t.Activities, 0
 	return func() (uint64, bool) {
 		for ; at < len(acts); at++ {
-			ahead.Look(int32(at), int32(len(acts)))
 			op := acts[at].Op
 			if op != timeline.None && q.last[op] > 0 {
 				q.last[op] = -q.last[op] // it is not another call's when its next activity comes
