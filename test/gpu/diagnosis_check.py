@@ -1,16 +1,16 @@
 """Does a report name the cause that was planted? PyTorch programs on a real GPU, as a table.
 
-Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes|planted|heldout|blind|blind2|blind3|blind4|blind5]
+Usage: diagnosis_check.py --bin BIN --out DIR [--only NAME,...|fixes|planted|heldout|blind|blind2|...|blind6]
     [--gpu windows|continuous|none] [--seconds S] [--twins] [--rounds N] [--record-twins] [--again] [--limit S]
 
-Each program of programs/causes.py, planted.py, heldout.py, blind.py and blind2.py to blind5.py runs under the daemon,
+Each program of programs/causes.py, planted.py, heldout.py, blind.py and blind2.py to blind6.py runs under the daemon,
 and the first finding of its report is compared with what was planted; healthy ones must not be accused. Those of
 programs/workloads.py must state a latency, a breakdown that sums to it, a class and two suggestions.
 
 With --twins the fixed program runs too, in turns with the first one and without the daemon, half of them before it is
 recorded and half after: how much faster it is stands beside what the recording predicts of the finding and of the very
 change (twins.py), in DIR/twins.md, with the programs of earlier calls on the same DIR. --only fixes takes the programs
-that have a twin, --only planted, heldout, blind or blind2 to blind5 those of that file. The last line holds all programs
+that have a twin, --only planted, heldout, blind or blind2 to blind6 those of that file. The last line holds all programs
 of the call against the goals. A program whose twin is hardly faster on this machine is void, and counts for nothing.
 
 Calls at the same time need CPUs and a GPU of their own each (taskset, CUDA_VISIBLE_DEVICES); they may share DIR if
@@ -45,12 +45,13 @@ from programs.blind2 import BLIND2
 from programs.blind3 import BLIND3
 from programs.blind4 import BLIND4
 from programs.blind5 import BLIND5
+from programs.blind6 import BLIND6
 from programs.causes import PROGRAMS as CAUSES
 from programs.heldout import HELD_OUT
 from programs.planted import PLANTED
 from programs.workloads import WORKLOADS
 
-PROGRAMS = CAUSES | PLANTED | HELD_OUT | BLIND | BLIND2 | BLIND3 | BLIND4 | BLIND5
+PROGRAMS = CAUSES | PLANTED | HELD_OUT | BLIND | BLIND2 | BLIND3 | BLIND4 | BLIND5 | BLIND6
 # What --only takes in place of names.
 SETS = {
     "fixes": twins.FIXES,
@@ -61,6 +62,7 @@ SETS = {
     "blind3": BLIND3,
     "blind4": BLIND4,
     "blind5": BLIND5,
+    "blind6": BLIND6,
 }
 # CPUs that a program shares with so many others.
 CROWDS = {"one-cpu": (1, 2), "crowded-pair": (2, 4), "noisy-neighbours": (3, 6)}

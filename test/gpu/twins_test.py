@@ -172,7 +172,7 @@ class Fixes(unittest.TestCase):
         programs = {}
         for name, variable in (("causes", "PROGRAMS"), ("planted", "PLANTED"), ("heldout", "HELD_OUT"),
                                ("blind", "BLIND"), ("blind2", "BLIND2"), ("blind3", "BLIND3"),
-                               ("blind4", "BLIND4"), ("blind5", "BLIND5")):
+                               ("blind4", "BLIND4"), ("blind5", "BLIND5"), ("blind6", "BLIND6")):
             with open(f"{HERE}/programs/{name}.py") as f:
                 for node in ast.walk(ast.parse(f.read())):
                     if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == variable:

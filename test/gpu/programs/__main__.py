@@ -8,14 +8,14 @@ why}.
 import os
 import sys
 
-from . import base, blind, blind2, blind3, blind4, blind5, causes, heldout, planted, workloads
+from . import base, blind, blind2, blind3, blind4, blind5, blind6, causes, heldout, planted, workloads
 
 
 def step_of(name, fixed):
     if name in workloads.WORKLOADS:
         return workloads.WORKLOADS[name]()
     programs = causes.PROGRAMS | planted.PLANTED | heldout.HELD_OUT
-    programs |= blind.BLIND | blind2.BLIND2 | blind3.BLIND3 | blind4.BLIND4 | blind5.BLIND5
+    programs |= blind.BLIND | blind2.BLIND2 | blind3.BLIND3 | blind4.BLIND4 | blind5.BLIND5 | blind6.BLIND6
     return programs[name][0](fixed)
 
 
