@@ -91,9 +91,14 @@ func (r *Request) TPOT() uint64 {
 }
 
 // ByID finds requests by the id that the client was told: the engine's own has a number of the choice and a random
-// suffix behind it.
+// suffix behind it. One whose whole id is that has precedence: clients may choose ids that begin alike.
 func ByID(all []EngineRequest) map[string]*EngineRequest {
 	out := make(map[string]*EngineRequest, 2*len(all))
+	for i := range all {
+		if _, there := out[all[i].ID]; !there {
+			out[all[i].ID] = &all[i]
+		}
+	}
 	for i := range all {
 		id := all[i].ID
 		for range 3 {

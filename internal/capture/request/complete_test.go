@@ -39,6 +39,9 @@ func TestTokensOfTheEngine(t *testing.T) {
 		{"no stream", "", 0, []recording.EngineRequest{whole("cmpl-1-0-deadbeef", 7)}, 7, "engine"},
 		{"two choices", "chunks", 5, []recording.EngineRequest{whole("cmpl-1-0", 7), whole("cmpl-1-1", 8)}, 15, "engine"},
 		{"the same id", "", 0, []recording.EngineRequest{whole("cmpl-1", 7)}, 7, "engine"},
+		{"ids that begin alike", "", 0, []recording.EngineRequest{
+			whole("cmpl-1-2", 8), whole("cmpl-1", 7), with(whole("cmpl-1-3", 9), func(q *recording.EngineRequest) { q.First = 0 }),
+		}, 7, "engine"},
 		{"its own account", "usage", 5, []recording.EngineRequest{whole("cmpl-1-0", 7)}, 5, "usage"},
 		{"another request", "chunks", 5, []recording.EngineRequest{whole("cmpl-12-0", 7)}, 5, "chunks"},
 		{"a long suffix", "chunks", 5, []recording.EngineRequest{whole("cmpl-1-0-deadbeefdeadbeef", 7)}, 5, "chunks"},

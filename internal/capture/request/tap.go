@@ -244,18 +244,26 @@ func since(o *engine.Output, q *ongoing) {
 const tokensOfEngine = "engine"
 
 // complete gives a request that has ended the engine's numbers of tokens, where its answer has no account of its own:
-// those of all engine requests whose id is that of the answer with a suffix, as several choices are several of them.
+// those of all engine requests whose id is that of the answer with a suffix, as several choices are several of them, or
+// of the one whose id is just that of the answer.
 func (t *tapping) complete(r *recording.Request) {
 	if r.ID == "" || r.TokenSource != "" && r.TokenSource != string(exchange.Chunks) {
 		return
 	}
 	output, input, cached := uint32(0), uint32(0), uint32(0)
+	var of []*recording.EngineRequest
 	for i := len(t.ended) - 1; i >= 0 && t.ended[i].Last >= r.Received; i-- {
 		q := &t.ended[i]
 		rest, ok := strings.CutPrefix(q.ID, r.ID)
 		if !ok || rest != "" && rest[0] != '-' || len(rest) > maxSuffix || q.Asked < r.Received || q.Asked > r.End {
 			continue
 		}
+		if of = append(of, q); rest == "" {
+			of = of[len(of)-1:]
+			break
+		}
+	}
+	for _, q := range of {
 		if q.Finish == "" || q.First == 0 || q.OutputTokens == 0 {
 			return // it was not seen to its end, not from its beginning, or not throughout
 		}
