@@ -64,28 +64,54 @@ struct endpoint {
 	__u16 family, port;
 };
 
-/* Reports whether a TCP socket is muted now. */
-static __always_inline int is_muted(const struct endpoint *e, __u64 now)
+/* Returns what is kept with a socket, or NULL. */
+static __always_inline struct request_kept *kept_of(const struct endpoint *e)
 {
-	struct request_muted *s;
-
 	if (e->sk)
-		s = bpf_sk_storage_get(&request_muted_sockets, e->sk, 0, 0);
-	else
-		s = bpf_map_lookup_elem(&request_muted_ids, &e->id);
-	return s && s->until > now;
+		return bpf_sk_storage_get(&request_kept_sockets, e->sk, 0, 0);
+	return bpf_map_lookup_elem(&request_kept_ids, &e->id);
+}
+
+/* Returns the owner and the flags of a socket, 0 where it is not followed, and keeps them with it. */
+static __always_inline __u64 look_up(const struct endpoint *e, struct request_kept *s, __u64 cookie)
+{
+	__u64 *known = bpf_map_lookup_elem(&request_sockets, &cookie);
+
+	if (!known)
+		return 0;
+	if (e->sk && !s)
+		s = bpf_sk_storage_get(&request_kept_sockets, e->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (e->sk && s) {
+		s->cookie = cookie;
+		s->epoch = request_epoch;
+		s->state = *known;
+	}
+	return *known;
+}
+
+/* Notes whether the last transfers over a socket were lost. */
+static __always_inline void set_gap(struct request_kept *s, __u64 cookie, int gap)
+{
+	__u64 *known = bpf_map_lookup_elem(&request_sockets, &cookie);
+
+	if (known && gap)
+		*known |= SOCKET_GAP;
+	else if (known)
+		*known &= ~SOCKET_GAP;
+	if (s)
+		s->state = 0;
 }
 
 /* Counts a read that did not start a request, and mutes the socket after REQUEST_MUTE_READS of them. */
 static __always_inline void note_no_request(const struct endpoint *e, __u64 now)
 {
-	struct request_muted *s, none = {};
+	struct request_kept *s, none = {};
 
 	if (e->sk) {
-		s = bpf_sk_storage_get(&request_muted_sockets, e->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		s = bpf_sk_storage_get(&request_kept_sockets, e->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	} else {
-		bpf_map_update_elem(&request_muted_ids, &e->id, &none, BPF_NOEXIST);
-		s = bpf_map_lookup_elem(&request_muted_ids, &e->id);
+		bpf_map_update_elem(&request_kept_ids, &e->id, &none, BPF_NOEXIST);
+		s = bpf_map_lookup_elem(&request_kept_ids, &e->id);
 	}
 	if (s && ++s->reads >= REQUEST_MUTE_READS)
 		s->until = now + REQUEST_MUTE_NS;
@@ -95,7 +121,8 @@ static __always_inline void note_no_request(const struct endpoint *e, __u64 now)
 static __always_inline int transferred(struct request_process *p, __u32 tgid, const struct endpoint *e, __u32 bytes,
 				       __u32 kind)
 {
-	__u64 now, cookie, *known, owner, word;
+	__u64 now, cookie, owner, word;
+	struct request_kept *s;
 	struct origin o = {};
 	struct buffers b;
 	const __u16 family = e->family;
@@ -107,19 +134,25 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 		return 0;
 	now = bpf_ktime_get_ns();
 	/* Ciphertext of an OpenSSL call is not muted: it gives that call its time and socket. */
-	if (family != AF_UNIX && is_muted(e, now) && !current_tls()) {
+	s = kept_of(e);
+	if (s && s->until > now && family != AF_UNIX && !current_tls()) {
 		__sync_fetch_and_add(&p->muted, 1);
 		return 0;
 	}
-	cookie = e->sk ? bpf_get_socket_cookie(e->sk) : e->id;
+	if (e->sk && s && s->state && s->epoch == request_epoch) {
+		cookie = s->cookie;
+		state = s->state;
+	} else {
+		cookie = e->sk ? bpf_get_socket_cookie(e->sk) : e->id;
+		state = look_up(e, s, cookie);
+	}
 	o.socket = cookie;
 	o.port = e->port;
-	known = bpf_map_lookup_elem(&request_sockets, &cookie);
-	if (known && *known & SOCKET_TLS) {
+	if (state & SOCKET_TLS) {
 		within_tls(&o, now);
 		return 0;
 	}
-	if (!known) {
+	if (!state) {
 		__sync_fetch_and_add(&p->looks, 1);
 		owner = tgid | SOCKET_TLS;
 		if (within_tls(&o, now)) {
@@ -146,14 +179,12 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 		if (owner & SOCKET_TLS)
 			return 0;
 		state = owner;
-	} else if (*known & SOCKET_IGNORED || (*known & SOCKET_ENGINE && kind != REQUEST_SENT)) {
+	} else if (state & SOCKET_IGNORED || (state & SOCKET_ENGINE && kind != REQUEST_SENT)) {
 		return 0;
 	} else if (!find_buffers(&b)) {
 		count(REQUEST_COUNT_UNSEEN);
-		*known |= SOCKET_GAP;
+		set_gap(s, cookie, 1);
 		return 0;
-	} else {
-		state = *known;
 	}
 	__sync_fetch_and_add(&p->transfers, 1);
 	if (state & SOCKET_GAP)
@@ -167,11 +198,8 @@ static __always_inline int transferred(struct request_process *p, __u32 tgid, co
 		whole = record(&o, &b, kind, bytes, now, &flags);
 	if (!whole)
 		count_lost(tgid);
-	if (whole == !flags)
-		return 0;
-	known = bpf_map_lookup_elem(&request_sockets, &cookie);
-	if (known)
-		*known ^= SOCKET_GAP;
+	if (whole == !!flags)
+		set_gap(s, cookie, !whole);
 	return 0;
 }
 
@@ -280,10 +308,14 @@ static __always_inline int changed_state(__u64 cookie, int state)
 SEC("tp_btf/inet_sock_set_state")
 int request_state(__u64 *ctx)
 {
+	struct request_kept *s;
 	int state = ctx[2];
 
 	if (state != TCP_CLOSE && state != TCP_CLOSE_WAIT)
 		return 0;
+	s = bpf_sk_storage_get(&request_kept_sockets, (void *)ctx[0], 0, 0);
+	if (s)
+		s->state = 0;
 	return changed_state(bpf_get_socket_cookie((void *)ctx[0]), state);
 }
 
@@ -297,7 +329,7 @@ int request_state_syscall(__u64 *ctx)
 	if (state != TCP_CLOSE && state != TCP_CLOSE_WAIT)
 		return 0;
 	if (state == TCP_CLOSE)
-		bpf_map_delete_elem(&request_muted_ids, &id);
+		bpf_map_delete_elem(&request_kept_ids, &id);
 	return changed_state(id, state);
 }
 

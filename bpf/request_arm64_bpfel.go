@@ -40,6 +40,16 @@ const (
 	RequestRequestCountREQUEST_COUNTS       RequestRequestCount = 2
 )
 
+type RequestRequestKept struct {
+	_      structs.HostLayout
+	Until  uint64
+	Reads  uint64
+	Cookie uint64
+	State  uint64
+	Epoch  uint32
+	_      [4]byte
+}
+
 type RequestRequestKind uint32
 
 const (
@@ -49,12 +59,6 @@ const (
 	RequestRequestKindREQUEST_CLOSED      RequestRequestKind = 4
 	RequestRequestKindREQUEST_ENGINE_SENT RequestRequestKind = 5
 )
-
-type RequestRequestMuted struct {
-	_     structs.HostLayout
-	Until uint64
-	Reads uint64
-}
 
 type RequestRequestProcess struct {
 	_         structs.HostLayout
@@ -114,8 +118,8 @@ type RequestTlsConnection struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	RequestMapRequestCounts             = "request_counts"
-	RequestMapRequestMutedIds           = "request_muted_ids"
-	RequestMapRequestMutedSockets       = "request_muted_sockets"
+	RequestMapRequestKeptIds            = "request_kept_ids"
+	RequestMapRequestKeptSockets        = "request_kept_sockets"
 	RequestMapRequestPieces             = "request_pieces"
 	RequestMapRequestProcesses          = "request_processes"
 	RequestMapRequestRecords            = "request_records"
@@ -140,6 +144,7 @@ const (
 	RequestVarExportRequestKind         = "export_request_kind"
 	RequestVarExportRequestProcess      = "export_request_process"
 	RequestVarExportRequestRecord       = "export_request_record"
+	RequestVarRequestEpoch              = "request_epoch"
 	RequestVarRequestOff                = "request_off"
 	RequestVarRequestTls                = "request_tls"
 )
@@ -207,8 +212,8 @@ type RequestProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type RequestMapSpecs struct {
 	RequestCounts         *ebpf.MapSpec `ebpf:"request_counts"`
-	RequestMutedIds       *ebpf.MapSpec `ebpf:"request_muted_ids"`
-	RequestMutedSockets   *ebpf.MapSpec `ebpf:"request_muted_sockets"`
+	RequestKeptIds        *ebpf.MapSpec `ebpf:"request_kept_ids"`
+	RequestKeptSockets    *ebpf.MapSpec `ebpf:"request_kept_sockets"`
 	RequestPieces         *ebpf.MapSpec `ebpf:"request_pieces"`
 	RequestProcesses      *ebpf.MapSpec `ebpf:"request_processes"`
 	RequestRecords        *ebpf.MapSpec `ebpf:"request_records"`
@@ -225,6 +230,7 @@ type RequestVariableSpecs struct {
 	ExportRequestKind    *ebpf.VariableSpec `ebpf:"export_request_kind"`
 	ExportRequestProcess *ebpf.VariableSpec `ebpf:"export_request_process"`
 	ExportRequestRecord  *ebpf.VariableSpec `ebpf:"export_request_record"`
+	RequestEpoch         *ebpf.VariableSpec `ebpf:"request_epoch"`
 	RequestOff           *ebpf.VariableSpec `ebpf:"request_off"`
 	RequestTls           *ebpf.VariableSpec `ebpf:"request_tls"`
 }
@@ -250,8 +256,8 @@ func (o *RequestObjects) Close() error {
 // It can be passed to LoadRequestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RequestMaps struct {
 	RequestCounts         *ebpf.Map `ebpf:"request_counts"`
-	RequestMutedIds       *ebpf.Map `ebpf:"request_muted_ids"`
-	RequestMutedSockets   *ebpf.Map `ebpf:"request_muted_sockets"`
+	RequestKeptIds        *ebpf.Map `ebpf:"request_kept_ids"`
+	RequestKeptSockets    *ebpf.Map `ebpf:"request_kept_sockets"`
 	RequestPieces         *ebpf.Map `ebpf:"request_pieces"`
 	RequestProcesses      *ebpf.Map `ebpf:"request_processes"`
 	RequestRecords        *ebpf.Map `ebpf:"request_records"`
@@ -263,8 +269,8 @@ type RequestMaps struct {
 func (m *RequestMaps) Close() error {
 	return _RequestClose(
 		m.RequestCounts,
-		m.RequestMutedIds,
-		m.RequestMutedSockets,
+		m.RequestKeptIds,
+		m.RequestKeptSockets,
 		m.RequestPieces,
 		m.RequestProcesses,
 		m.RequestRecords,
@@ -282,6 +288,7 @@ type RequestVariables struct {
 	ExportRequestKind    *ebpf.Variable `ebpf:"export_request_kind"`
 	ExportRequestProcess *ebpf.Variable `ebpf:"export_request_process"`
 	ExportRequestRecord  *ebpf.Variable `ebpf:"export_request_record"`
+	RequestEpoch         *ebpf.Variable `ebpf:"request_epoch"`
 	RequestOff           *ebpf.Variable `ebpf:"request_off"`
 	RequestTls           *ebpf.Variable `ebpf:"request_tls"`
 }

@@ -53,6 +53,8 @@ static __always_inline int record_engine(const struct origin *o, const struct bu
 		return record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, flags, REQUEST_ENGINE, 1);
 	if (bytes <= REQUEST_SMALL)
 		return record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, flags, REQUEST_SMALL, 0);
+	if (bytes <= REQUEST_STEP)
+		return record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, flags, REQUEST_STEP, 0);
 	return record_head(o, b, REQUEST_ENGINE_SENT, bytes, now, flags, REQUEST_ENGINE, 0);
 }
 

@@ -12,6 +12,7 @@ struct sock;
 #define REQUEST_CHUNK 256  /* likewise, of those that most chunks need */
 #define REQUEST_SMALL 512  /* likewise, of a small one */
 #define REQUEST_HEAD 4096  /* bytes that are copied from the beginning of a transfer at most */
+#define REQUEST_STEP 2048  /* of a step of some 20 requests that an engine tells of */
 #define REQUEST_ENGINE 8192 /* of a transfer between a server and its engine: as much as libzmq sends of small frames */
 #define REQUEST_ENGINE_PIECES 32 /* records of a longer one by an engine, of REQUEST_HEAD bytes each */
 #define REQUEST_TAIL 1024  /* bytes from the end of a longer one: a response ends with its token usage */
@@ -153,26 +154,32 @@ struct {
 #define REQUEST_MUTE_READS 64	      /* reads without the start of a request, after which a socket is muted */
 #define REQUEST_MUTE_NS 1000000000ULL /* how long a muted socket is not inspected */
 
-/* A socket whose reads do not start a request: it carries another protocol, or the body of a long upload. */
-struct request_muted {
+/*
+ * What is kept with a socket. It is muted where its reads do not start a request: it carries another protocol, or the
+ * body of a long upload.
+ */
+struct request_kept {
 	__u64 until; /* ns: the socket is muted until then */
 	__u64 reads; /* since it was first seen, without a request */
+	__u64 cookie;
+	__u64 state; /* what request_sockets has of it, to spare the lookup; 0: not known */
+	__u32 epoch; /* request_epoch at that time */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct request_muted);
-} request_muted_sockets SEC(".maps");
+	__type(value, struct request_kept);
+} request_kept_sockets SEC(".maps");
 
-/* The same by endpoint id, for request_syscall. */
+/* The same by endpoint id, for request_syscall; without state, which costs another lookup either way. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, REQUEST_SOCKETS);
 	__type(key, __u64);
-	__type(value, struct request_muted);
-} request_muted_ids SEC(".maps");
+	__type(value, struct request_kept);
+} request_kept_ids SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -191,6 +198,7 @@ const enum request_count *export_request_count __attribute__((unused));
 const struct request_process *export_request_process __attribute__((unused));
 const struct request_record *export_request_record __attribute__((unused));
 
+volatile __u32 request_epoch; /* changes when user space has changed request_sockets */
 volatile __u32 request_off; /* not 0: nothing is recorded */
 volatile __u32 request_tls; /* changes when probes of OpenSSL are taken off; 0: there are none */
 

@@ -31,6 +31,9 @@ func (s *Source) SyscallLinks() (n int, err error) {
 // Syscalls returns how many system calls of a process were seen that are no transfers.
 func (s *Source) Syscalls(pid uint32) uint64 { return s.programs.counted(pid).Syscalls }
 
+// Transfers returns how many transfers of a process were recorded, or lost.
+func (s *Source) Transfers(pid uint32) uint64 { return s.programs.counted(pid).Transfers }
+
 // TapDetail returns what the state of the source says of engines once there is a request.
 func (s *Source) TapDetail() string {
 	s.feed.mu.Lock()

@@ -30,6 +30,7 @@ type programs struct {
 	onDemand  link.Link // of hooks.onDemand; nil: not linked
 
 	generation uint32 // of probes of OpenSSL
+	epoch      uint32 // of changes to the map of sockets
 }
 
 // hooks are places in the kernel that see every transfer on a socket.
@@ -265,6 +266,8 @@ const (
 func (p *programs) ignore(socket uint64) {
 	// At worst more of it is recorded.
 	_ = p.coll.Maps[bpf.RequestMapRequestSockets].Put(socket, socketIgnored)
+	p.epoch++
+	_ = p.coll.Variables[bpf.RequestVarRequestEpoch].Set(p.epoch)
 }
 
 // cut reports whether the last transfers of a connection were lost, or its end was: it is not followed any more then.

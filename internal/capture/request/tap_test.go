@@ -235,6 +235,23 @@ func checkEngineRequest(t *testing.T, i int, q *recording.EngineRequest) {
 	}
 }
 
+// TestStrangeEngineIsIgnored: what is no engine is not copied any more.
+func TestStrangeEngineIsIgnored(t *testing.T) {
+	source, python := startEngine(t, "2", "400", "2", "strange")
+	for source.TapDetail() == "" {
+		time.Sleep(time.Millisecond)
+		source.Feed(0, func([]event.Event) {})
+	}
+	source.Feed(0, func([]event.Event) {})
+	before := source.Transfers(uint32(python.PID))
+	if line := python.Line(); line != "done" {
+		t.Fatalf("it ends with %q", line)
+	}
+	if n := source.Transfers(uint32(python.PID)) - before; n > 200 { // of some 400
+		t.Errorf("%d transfers were recorded", n)
+	}
+}
+
 // TestStrangeEngine: messages of another shape are left alone, and it says so.
 func TestStrangeEngine(t *testing.T) {
 	source := engineServer(t, "2", "20", "1", "strange")
