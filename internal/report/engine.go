@@ -76,7 +76,7 @@ func stepRows(row func(name string, a, b *uint64), usual, slow *requests.EngineR
 		return
 	}
 	row("GPU time of its steps", usual.GPUExposed, slow.GPUExposed)
-	row("  its share, by requests in each", usual.GPUShared, slow.GPUShared)
+	row("  its share, by tokens where those are known", usual.GPUShared, slow.GPUShared)
 }
 
 // engineRows cut the time to the first token further, where both requests are known to the engine.

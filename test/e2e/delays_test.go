@@ -445,7 +445,7 @@ func TestStepsOfAnEngineThatLaunchesAhead(t *testing.T) {
 	})
 	var wait sync.WaitGroup
 	errs := make(chan error, 2)
-	for _, c := range []client{{requests: 2, tokens: 80, words: 10}, {requests: 30, tokens: 3, words: 10}} {
+	for _, c := range []client{{requests: 2, tokens: 80, words: 10}, {requests: 30, tokens: 3, words: 300}} {
 		wait.Go(func() { errs <- c.ask(port) })
 	}
 	wait.Wait()
@@ -484,16 +484,23 @@ func checkSteps(t *testing.T, rec *recording.Recording, steps []uint64) {
 		t.Fatalf("%d steps: %+v; losses %+v", len(steps), s.Engine, rec.Meta.Losses)
 	}
 	byID := recording.ByID(rec.Meta.EngineRequests)
-	known := 0
+	known, shared := 0, 0
 	for _, r := range s.Rows() {
 		if r.Engine == nil || r.Engine.GPUExposed == nil || r.Engine.StepsCut != r.Engine.Steps {
 			continue
 		}
 		known++
-		q, want := byID[r.ID], uint64(0)
+		q, want, share := byID[r.ID], uint64(0), 0.0
 		for i, at := range rec.Meta.Steps {
 			if at.TS >= q.First && at.TS <= q.Last {
 				want += steps[i]
+				share += float64(steps[i]) * tokensOf(at.TS, *q) / tokensOf(at.TS, rec.Meta.EngineRequests...)
+			}
+		}
+		if r.Engine.StepsByTokens == r.Engine.Steps {
+			shared++
+			if got := float64(*r.Engine.GPUShared); got < share*.95 || got > share*1.05 {
+				t.Errorf("%s, %d steps: a share of %.0f ns on the GPU instead of %.0f", r.ID, r.Engine.Steps, got, share)
 			}
 		}
 		if got := *r.Engine.GPUExposed; got < want*95/100 || got > want*105/100 {
@@ -503,4 +510,19 @@ func checkSteps(t *testing.T, rec *recording.Recording, steps []uint64) {
 	if known < 25 { // of 32: those before the window have none
 		t.Errorf("the GPU's time is known of %d of %d requests", known, len(s.Rows()))
 	}
+	if shared < 15 {
+		t.Errorf("the shares of %d of %d requests are by tokens", shared, known)
+	}
+}
+
+// tokensOf returns how many tokens a step computed for requests: a prompt as a whole, or one.
+func tokensOf(step uint64, of ...recording.EngineRequest) (n float64) {
+	for _, q := range of {
+		if q.First == step {
+			n += float64(q.InputTokens)
+		} else if q.First < step && q.Last >= step {
+			n++
+		}
+	}
+	return n
 }

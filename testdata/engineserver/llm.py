@@ -174,7 +174,9 @@ class Engine:
         """Sends what the step has made."""
         outputs = []
         for r in batch:
-            outputs.append(output(r.name, [1234], 1 if r.made == r.tokens else None, r.events or None, None))
+            prefill = {"num_prompt_tokens": r.words, "num_computed_tokens": r.words, "num_cached_tokens": 0}
+            finish = 1 if r.made == r.tokens else None
+            outputs.append(output(r.name, [1234], finish, r.events or None, prefill if r.made == 1 else None))
             r.events = []
         stats = {
             "num_running_reqs": len(batch),

@@ -123,6 +123,16 @@ func (w work) within(pid uint32, from, to uint64) *uint64 {
 	return &n
 }
 
+// after returns when GPUs had worked for n ns more than at a time.
+func (w work) after(at, n uint64) uint64 {
+	n += w.until(at)
+	i, _ := slices.BinarySearch(w.sum, n)
+	if i == 0 {
+		return at
+	}
+	return max(at, min(w.from[i-1]+n-w.sum[i-1], w.to[i-1]))
+}
+
 // until returns for how long a GPU had worked at a time.
 func (w work) until(at uint64) uint64 {
 	i, _ := slices.BinarySearch(w.from, at)

@@ -56,11 +56,13 @@ type EngineRow struct {
 	// For so long requests waited in the queue before its first token, where the engine does not say when it was
 	// scheduled.
 	QueueAtMost uint64 `json:"queue_at_most_ns,omitempty"`
-	// GPUs worked so long in those steps, all of it and divided by the requests in each; absent where not recorded
-	// throughout.
+	// GPUs worked so long in those steps, all of it and the request's share; absent where not recorded throughout.
 	GPUExposed *uint64 `json:"gpu_exposed_ns,omitempty"`
 	GPUShared  *uint64 `json:"gpu_shared_ns,omitempty"`
 	StepsCut   int     `json:"steps_cut_at_copies,omitempty"` // of them, where the GPU had copied their tokens out
+	// In so many of the steps gpu_shared_ns is by the tokens that were computed for each request, in the others it is
+	// the same for each.
+	StepsByTokens int `json:"steps_shared_by_tokens,omitempty"`
 }
 
 // queued is for how long a request waited in the engine's queue, as far as that is known.
@@ -78,6 +80,9 @@ type stepRun struct {
 	recorded []bool   // what GPUs did is
 	cuts     []uint64 // where each ends on the GPU, 0: not known; nil: of none
 	uncut    int      // steps in which GPUs were recorded, of which it is not known though cuts are
+	firsts   []uint32 // requests that had their first token
+	plain    []bool   // no request had more than one token
+	computed []uint64 // tokens in all, 0: not known; nil: of none
 }
 
 type engineKey struct{ pid, engine uint32 }
@@ -105,7 +110,8 @@ func runsOf(steps []recording.Step) map[engineKey]*stepRun {
 			from = r.to[n-1]
 		}
 		r.from, r.to, r.batch = append(r.from, from), append(r.to, s.TS), append(r.batch, s.Requests)
-		r.missed = append(r.missed, s.Missed)
+		r.missed, r.firsts = append(r.missed, s.Missed), append(r.firsts, s.Firsts)
+		r.plain = append(r.plain, s.Tokens == s.Requests)
 	}
 	return runs
 }
@@ -180,6 +186,9 @@ func (e *engine) cut(rec *recording.Recording, runs map[engineKey]*stepRun, gpu 
 	for k, run := range runs {
 		run.pauses(k, rec.Meta.EngineRequests)
 		run.cut(k.pid, engines, copies, gpu)
+		if len(runs) == 1 { // else what GPUs did for which engine is not known
+			run.count(rec.Meta.EngineRequests, gpu)
+		}
 		lags = append(lags, run.lags()...)
 		e.StepsUncut += run.uncut
 	}
@@ -244,7 +253,12 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 		}
 		if n := gpu.within(q.PID, from, to); n != nil {
 			exposed += *n
-			shared += *n / uint64(run.batch[i])
+			if tokens, all := run.tokens(i, q); all > 0 {
+				row.StepsByTokens++
+				shared += uint64(float64(*n) * float64(tokens) / float64(all))
+			} else {
+				shared += *n / uint64(run.batch[i])
+			}
 		} else {
 			known = false
 		}
@@ -255,6 +269,8 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 	row.MeanBatch = float64(sum) / float64(row.Steps)
 	if known {
 		row.GPUExposed, row.GPUShared, row.StepsCut = &exposed, &shared, cuts
+	} else {
+		row.StepsByTokens = 0
 	}
 }
 

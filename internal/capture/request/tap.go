@@ -196,6 +196,7 @@ func (c *tap) output(step *recording.Step, o *engine.Output) {
 	q.PID, q.Engine = c.pid, step.Engine
 	q.Queued, q.Scheduled = cmp.Or(q.Queued, o.Queued), cmp.Or(q.Scheduled, o.Scheduled)
 	q.InputTokens, q.CachedTokens = cmp.Or(q.InputTokens, o.Prompt), cmp.Or(q.CachedTokens, o.Cached)
+	q.Computed = cmp.Or(q.Computed, o.Computed)
 	q.Preemptions += o.Preempted
 	if o.Tokens > 0 {
 		// Who was decoding when the tap began has had its first token before.

@@ -122,6 +122,7 @@ type engineRequestRow struct {
 	Finish       string `isc:"finish"        doc:"stop, length, abort, error, repetition; empty: in progress"`
 	InputTokens  uint32 `isc:"input_tokens"  doc:"0: unknown"`
 	CachedTokens uint32 `isc:"cached_tokens" doc:"input tokens from the prefix cache"`
+	Computed     uint32 `isc:"computed_tokens" doc:"input tokens of the first prefill; 0: not told"`
 	OutputTokens uint32 `isc:"output_tokens" doc:"since the attach"`
 	Steps        uint32 `isc:"steps"         doc:"steps with output for it"`
 	Preemptions  uint32 `isc:"preemptions"   doc:"how often it was preempted"`

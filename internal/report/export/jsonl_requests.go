@@ -131,6 +131,7 @@ func (l *lines) engine(ts uint64, q *recording.EngineRequest) {
 	l.name("finish", q.Finish)
 	l.count("input_tokens", uint64(q.InputTokens))
 	l.count("cached_input_tokens", uint64(q.CachedTokens))
+	l.count("computed_input_tokens", uint64(q.Computed))
 	l.count("output_tokens", uint64(q.OutputTokens))
 	l.count("steps", uint64(q.Steps))
 	l.count("preemptions", uint64(q.Preemptions))

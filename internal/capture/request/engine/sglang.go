@@ -135,6 +135,9 @@ func (c *Conn) batch(fields *pickled, cut bool) bool {
 			ID: name(id.s), Sums: true, Total: count(n.float()), Unseen: n == nil, Finish: finishOf(finished(i)),
 			Prompt: count(prompt(i).float()), Cached: count(cached(i).float()), Preempts: count(retracted(i).float()),
 		}
+		if cached(i) != nil {
+			o.Computed = o.Prompt - min(o.Cached, o.Prompt)
+		}
 		o.times(stats(i), entry(i).float(), waited(i).float())
 		s.Outputs = append(s.Outputs, o)
 	}
@@ -299,6 +302,6 @@ func (o *Output) count(at uint64, r *reader) {
 	case positionCompletion:
 		o.Total, o.Unseen = n, false
 	case positionCached:
-		o.Cached = n
+		o.Cached, o.Computed = n, o.Prompt-min(n, o.Prompt)
 	}
 }

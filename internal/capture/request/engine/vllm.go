@@ -24,6 +24,7 @@ type Output struct {
 	Preempted uint32 // times
 	Prompt    uint32 // tokens; 0: not told
 	Cached    uint32 // of them
+	Computed  uint32 // of them; 0: not told
 
 	// Where an engine tells sums since the beginning of a request: Tokens and Preempted are not set.
 	Sums     bool
@@ -260,6 +261,7 @@ func (o *Output) events(r *reader, n uint64) {
 
 // prefill reads prefill_stats; other maps are passed over.
 func (o *Output) prefill(r *reader, n uint64) {
+	told := false
 	for ; n > 0 && !r.bad; n-- {
 		key := r.next()
 		r.inner(key, maxDepth)
@@ -267,10 +269,13 @@ func (o *Output) prefill(r *reader, n uint64) {
 		case "num_prompt_tokens":
 			o.Prompt = count(r.float())
 		case "num_cached_tokens":
-			o.Cached = count(r.float())
+			o.Cached, told = count(r.float()), true
 		default:
 			r.skip()
 		}
+	}
+	if told {
+		o.Computed = o.Prompt - min(o.Cached, o.Prompt)
 	}
 }
 
