@@ -67,7 +67,7 @@ type EngineRequest struct {
 	Last         uint64 `json:"last_ns,omitempty"`      // the engine sent its last one
 	Finish       string `json:"finish,omitempty"`       // stop, length, abort, error, repetition; "": it goes on
 	InputTokens  uint32 `json:"input_tokens,omitempty"`
-	CachedTokens uint32 `json:"cached_tokens,omitempty"` // of the input, from the prefix cache
+	CachedTokens uint32 `json:"cached_tokens,omitempty"`   // of the input, from the prefix cache
 	Computed     uint32 `json:"computed_tokens,omitempty"` // of the input, in its first prefill; 0: not told
 	OutputTokens uint32 `json:"output_tokens,omitempty"`
 	Steps        uint32 `json:"steps,omitempty"` // with output for it

@@ -9,18 +9,20 @@ import (
 
 // Sizes of copies of sampled tokens, and the kind of copies to the host.
 const (
-	deviceToHost = 2   // CUpti_ActivityMemcpyKind
-	leastSampled = 4   // bytes for each request of a step: one token of 32 bits
-	mostSampled  = 64  // likewise, of the largest batch: speculative decoding makes several
-	maxAhead     = 2   // copies that are over before the message of a step before theirs
-	leastCut     = 0.5 // of the steps in which GPUs were recorded have such a copy, or it is of something else
-	leastBusy    = 0.9 // of the time of steps, from which on a GPU, not its engine, is what makes them long
+	deviceToHost = 2           // CUpti_ActivityMemcpyKind
+	leastSampled = 4           // bytes for each request of a step: one token of 32 bits
+	mostSampled  = 64          // likewise, of the largest batch: speculative decoding makes several
+	maxApart     = uint64(1e6) // ns between two copies of one step
+	maxAhead     = 2           // copies that are over before the message of a step before theirs
+	leastCut     = 0.5         // of the steps in which GPUs were recorded have such a copy, or it is of something else
+	leastBusy    = 0.9         // of the time of steps, from which on a GPU, not its engine, is what makes them long
 )
 
 // copyStream is one stream of one process.
 type copyStream struct{ pid, stream uint32 }
 
-// tokenCopies are the copies to the host on one stream that may be of sampled tokens, in order.
+// tokenCopies are the copies to the host on one stream that may be of sampled tokens, in order. Those without a kernel
+// in between are one: vLLM copies tokens and their number.
 type tokenCopies struct{ end, bytes []uint64 }
 
 // tokenCopiesOf returns them by stream.
@@ -30,17 +32,30 @@ func tokenCopiesOf(rec *recording.Recording) map[copyStream]*tokenCopies {
 	for i := range rec.Meta.Steps {
 		most = max(most, uint64(rec.Meta.Steps[i].Requests))
 	}
+	computed := map[copyStream]bool{} // since its last copy
 	for i := range rec.Events {
 		e := &rec.Events[i]
+		if e.Kind == event.Kernel {
+			for of := range out {
+				computed[of] = computed[of] || of.pid == e.PID
+			}
+		}
 		if most == 0 || e.Kind != event.Copy || e.Ret&0xff != deviceToHost ||
 			e.Args[2] < leastSampled || e.Args[2] > mostSampled*most {
 			continue
 		}
 		of := copyStream{e.PID, e.TID}
-		if out[of] == nil {
-			out[of] = &tokenCopies{}
+		c := out[of]
+		if c == nil {
+			c = &tokenCopies{}
+			out[of] = c
 		}
-		out[of].end, out[of].bytes = append(out[of].end, e.End()), append(out[of].bytes, e.Args[2])
+		if n := len(c.end) - 1; n >= 0 && !computed[of] && e.TS < c.end[n]+maxApart {
+			c.end[n], c.bytes[n] = max(c.end[n], e.End()), max(c.bytes[n], e.Args[2])
+			continue
+		}
+		computed[of] = false
+		c.end, c.bytes = append(c.end, e.End()), append(c.bytes, e.Args[2])
 	}
 	return out
 }
@@ -83,12 +98,7 @@ func (run *stepRun) cut(pid uint32, engines map[uint32]bool, copies map[copyStre
 		}
 	}
 	if (best != copyStream{}) {
-		run.match(copies[best], func(from, to uint64) uint64 {
-			if n := gpu.within(pid, from, to); n != nil {
-				return *n
-			}
-			return 0
-		})
+		run.match(copies[best], func(from, to uint64) *uint64 { return gpu.within(pid, from, to) })
 	}
 }
 
@@ -108,29 +118,21 @@ func (c *tokenCopies) until(at uint64) int {
 	return n
 }
 
-// block is steps without a pause in between: from a to b, both included. Of its sides those are known at which no step
-// of another block was launched before all messages of the one before were sent.
+// block is steps without a pause in between: from a to b, both included. Where it begins with a pause, what was over at
+// from is of others, where it ends with one, what was over at to is not of others; 0: there is none.
 type block struct {
-	a, b        int
-	left, right bool
-	from, to    uint64 // what was over then is of the block, where its sides are known
+	a, b     int
+	from, to uint64
 }
 
-// blocks returns the blocks of steps in which GPUs were recorded.
+// blocks returns the steps in blocks.
 func (run *stepRun) blocks() (out []block) {
 	for a := 0; a < len(run.to); a++ {
-		if !run.recorded[a] {
-			continue
-		}
-		x := block{a: a, b: a}
-		if a > 0 && run.alone[a-1] && run.recorded[a-1] {
-			x.left, x.from = true, run.before(a)
-		}
-		for x.b+1 < len(run.to) && run.recorded[x.b+1] && !run.alone[x.b] && !run.missed[x.b+1] {
+		x := block{a: a, b: a, from: run.pause[a]}
+		for x.b+1 < len(run.to) && run.pause[x.b+1] == 0 && !run.missed[x.b+1] {
 			x.b++
 		}
-		x.right, x.to = run.alone[x.b], run.to[x.b]
-		if x.right {
+		if run.pause[x.b+1] > 0 {
 			x.to = run.before(x.b + 1)
 		}
 		out = append(out, x)
@@ -155,14 +157,14 @@ func (run *stepRun) before(i int) uint64 {
 	return at
 }
 
-// match finds the copies of steps: where they are as many as the messages between two pauses, one is of each. Elsewhere
-// those are taken that come before their messages as others do, or, where the GPU is what makes steps long, the last
-// ones. Of other steps it is not certain which copies are theirs.
-func (run *stepRun) match(c *tokenCopies, worked func(from, to uint64) uint64) {
+// match finds the copies of steps: where they are as many as the messages between two pauses, one is of each; from one
+// pause on as far as they were recorded. Elsewhere those are taken that come before their messages as others do, or,
+// where the GPU is what makes steps long, the last ones. Of other steps it is not certain which copies are theirs.
+func (run *stepRun) match(c *tokenCopies, worked func(from, to uint64) *uint64) {
 	run.cuts = make([]uint64, len(run.to))
 	var open []block
 	for _, x := range run.blocks() {
-		if !c.inTurn(run, x) {
+		if !c.inTurn(run, x, worked) {
 			open = append(open, x)
 		}
 	}
@@ -174,9 +176,11 @@ func (run *stepRun) match(c *tokenCopies, worked func(from, to uint64) uint64) {
 		}
 		busy, all := uint64(0), uint64(0)
 		for i := x.a; i <= x.b; i++ {
-			busy, all = busy+worked(run.from[i], run.to[i]), all+run.to[i]-run.from[i]
+			if n := worked(run.from[i], run.to[i]); n != nil {
+				busy, all = busy+*n, all+run.to[i]-run.from[i]
+			}
 		}
-		if float64(busy) >= leastBusy*float64(all) {
+		if all > 0 && float64(busy) >= leastBusy*float64(all) {
 			c.latest(run, x)
 		}
 	}
@@ -187,24 +191,31 @@ func (run *stepRun) match(c *tokenCopies, worked func(from, to uint64) uint64) {
 	}
 }
 
-// inTurn takes a copy for each step of a block, from a side that is known. It reports false where that is not certain.
-func (c *tokenCopies) inTurn(run *stepRun, x block) bool {
+// inTurn takes a copy for each step of a block, from a pause on, or up to one. It reports false where that is not
+// certain.
+func (c *tokenCopies) inTurn(run *stepRun, x block, worked func(from, to uint64) *uint64) bool {
 	first, last, steps := c.until(x.from), c.until(x.to), x.b-x.a+1
 	low, _ := slices.BinarySearch(run.empty, max(x.from, run.before(x.a))+1)
-	high, _ := slices.BinarySearch(run.empty, x.to+1)
+	high, _ := slices.BinarySearch(run.empty, max(x.to, run.to[x.b])+1)
 	empty := run.empty[min(low, high):high]
-	switch {
-	case x.left && x.right && last-first == steps+len(empty):
-		return c.take(run, x, first, empty)
-	case x.left && x.right:
-		return last-first == steps && c.take(run, x, first, nil)
-	case len(empty) > 0 || !run.stats && slices.Contains(run.byLength[x.a:x.b], false):
+	if x.from > 0 && x.to > 0 && worked(x.from, x.to) != nil {
+		return last-first == steps+len(empty) && c.take(run, x, first, empty) ||
+			last-first == steps && c.take(run, x, first, nil)
+	}
+	if len(empty) > 0 && empty[0] < run.to[x.b] || !run.stats && slices.Contains(run.byLength[x.a:x.b], false) {
 		return false
-	case x.left:
+	}
+	if x.from > 0 { // as far as it was recorded
+		for x.b >= x.a && (first+x.b-x.a >= len(c.end) || worked(x.from, c.end[first+x.b-x.a]) == nil) {
+			x.b--
+		}
 		return c.take(run, x, first, nil)
 	}
+	if x.to == 0 || len(empty) > 0 || !run.byLength[x.b] || worked(run.to[x.b], x.to) == nil {
+		return false
+	}
 	at := x.recorded(last - steps)
-	return x.right && run.byLength[x.b] && c.take(run, x, at, nil)
+	return c.take(run, x, at, nil)
 }
 
 // recorded leaves out the first steps of a block whose copies were over before the recording, and returns which copy is
@@ -224,7 +235,7 @@ func (c *tokenCopies) asUsual(run *stepRun, whole block, usual []uint64) bool {
 	found, x := -1, whole
 	for ahead := range maxAhead + 1 {
 		y := whole
-		at := y.recorded(c.until(y.to) - (y.b - y.a + 1) - ahead)
+		at := y.recorded(c.until(max(y.to, run.to[y.b])) - (y.b - y.a + 1) - ahead)
 		if !c.fit(run, y, at, nil) {
 			continue
 		}
@@ -246,13 +257,13 @@ func (c *tokenCopies) asUsual(run *stepRun, whole block, usual []uint64) bool {
 
 // fit reports whether the copies from at on may be of the messages of a block, those without output included.
 func (c *tokenCopies) fit(run *stepRun, x block, at int, empty []uint64) bool {
-	if x.a > x.b || at+x.b-x.a+len(empty) >= len(c.end) {
+	if x.a > x.b || at+x.b-x.a >= len(c.end) {
 		return false
 	}
 	for i := x.a; i <= x.b; i++ {
 		for ; len(empty) > 0 && empty[0] < run.to[i]; at, empty = at+1, empty[1:] {
 		}
-		if !c.fits(at+i-x.a, run, i) {
+		if at+i-x.a >= len(c.end) || !c.fits(at+i-x.a, run, i) {
 			return false
 		}
 	}

@@ -118,10 +118,11 @@ type ahead struct {
 	*builder
 	at, lag uint64
 	steps   map[string]uint64 // ns on the GPU, by the request's id
+	pairs   bool              // it copies numbers of tokens before the tokens
 }
 
 func newAhead(lag uint64, steps map[string]uint64) *ahead {
-	a := &ahead{newBuilder(2000 * ms), 100 * ms, lag, steps}
+	a := &ahead{builder: newBuilder(2000 * ms), at: 100 * ms, lag: lag, steps: steps}
 	a.rec.Meta.GPU = &recording.GPU{Windows: []recording.GPUWindow{{PID: 2, To: 2000 * ms, Activity: true}}}
 	return a
 }
@@ -135,6 +136,11 @@ func (a *ahead) step(takes, pause uint64) {
 			TS: a.at + takes - 1000, Dur: 1000, PID: 2, Kind: event.Copy, Flags: event.Timed, Ret: 2,
 			Args: [4]uint64{2: 4},
 		})
+	if a.pairs {
+		first := a.rec.Events[len(a.rec.Events)-1]
+		first.TS, first.Args[2] = first.TS-50_000, 8
+		a.rec.Events = slices.Insert(a.rec.Events, len(a.rec.Events)-1, first)
+	}
 	a.at += takes
 }
 
@@ -163,7 +169,7 @@ func (a *ahead) idle() { a.at += 50 * ms }
 
 // from leaves out what was before.
 func (a *ahead) from(at uint64) {
-	a.rec.Meta.GPU.Windows[0].From = at
+	a.rec.Meta.GPU.Windows[0].From, a.rec.Meta.From = at, at
 	a.rec.Meta.Steps = slices.DeleteFunc(a.rec.Meta.Steps, func(s recording.Step) bool { return s.TS < at })
 	a.rec.Events = slices.DeleteFunc(a.rec.Events, func(e event.Event) bool {
 		return e.Kind != event.RequestChunk && e.TS < at
@@ -263,6 +269,22 @@ func TestUncertainCopies(t *testing.T) {
 	a.rec.Meta.EngineRequests[0].Finish = ""
 	a.from(a.rec.Meta.Steps[2].TS)
 	a.check(t, 1, nil) // whose copy was out before the recording
+}
+
+// TestCopiesOfVLLM: as recorded of vLLM 0.24, a step copies twice, what the GPU did is recorded up to its last work,
+// which is before the messages of the last steps, and two messages without output come behind the end of all requests.
+func TestCopiesOfVLLM(t *testing.T) {
+	a := newAhead(14*ms, map[string]uint64{"a": 1 * ms, "b": 2 * ms})
+	a.pairs = true
+	for _, id := range []string{"a", "b"} {
+		a.request(id, 8, 9*ms, "length")
+		for i := range uint64(2) {
+			a.rec.Meta.Steps = append(a.rec.Meta.Steps, recording.Step{TS: a.at + a.lag + ms + i, PID: 2, Stats: true})
+		}
+		a.rec.Meta.GPU.Windows[0].To = a.at + ms/10
+		a.idle()
+	}
+	a.check(t, 0, map[string]int{"a": 8, "b": 8})
 }
 
 // TestStepsThatComeToNothing: a request ends by a token, when its next step is launched already. The engine tells of

@@ -72,8 +72,10 @@ func (e *EngineRow) queued() uint64 { return cmp.Or(e.Queue, e.QueueAtMost) }
 type stepRun struct {
 	from, to []uint64 // of each step: the message before, and its own
 	batch    []uint32
-	missed   []bool   // messages before its own were lost
-	alone    []bool   // no other step was launched when its message was sent, or an empty one behind it
+	missed   []bool // messages before its own were lost
+	// When each step had not been launched, and all messages before had been sent; 0: there is no such time. The last
+	// one is of what would come next.
+	pause    []uint64
 	byLength []bool   // who ended with it had as many tokens as asked for: no step was launched that came to nothing
 	empty    []uint64 // messages without output
 	stats    bool     // the engine has such: a step that came to nothing is told of
@@ -184,7 +186,7 @@ func (e *engine) cut(rec *recording.Recording, runs map[engineKey]*stepRun, gpu 
 	}
 	var lags []uint64
 	for k, run := range runs {
-		run.pauses(k, rec.Meta.EngineRequests)
+		run.pauses(k, &rec.Meta)
 		run.cut(k.pid, engines, copies, gpu)
 		if len(runs) == 1 { // else what GPUs did for which engine is not known
 			run.count(rec.Meta.EngineRequests, gpu)
@@ -195,34 +197,35 @@ func (e *engine) cut(rec *recording.Recording, runs map[engineKey]*stepRun, gpu 
 	e.StepsCut, e.Lag = len(lags), quantilesOf(lags)
 }
 
-// pauses finds behind which messages no step was launched already: a request that is in the next step was scheduled
-// after them. So it is behind the last one where no request goes on.
-func (run *stepRun) pauses(k engineKey, requests []recording.EngineRequest) {
+// pauses finds when all messages before a step had been sent and it was not launched: when a request that is in it was
+// scheduled. So it is behind the last one where no request goes on.
+func (run *stepRun) pauses(k engineKey, meta *recording.Meta) {
 	n := len(run.to)
-	run.alone, run.byLength = make([]bool, n), make([]bool, n)
+	run.pause, run.byLength = make([]uint64, n+1), make([]bool, n)
 	if n == 0 {
 		return
 	}
 	for i := range run.byLength {
 		run.byLength[i] = true
 	}
-	run.alone[n-1] = true
-	for i := range requests {
-		q := &requests[i]
+	run.pause[n] = run.before(n)
+	for i := range meta.EngineRequests {
+		q := &meta.EngineRequests[i]
 		if q.PID != 0 && (engineKey{q.PID, q.Engine}) != k {
 			continue
 		}
 		begin := cmp.Or(q.Scheduled, q.Asked)
-		if at, ok := slices.BinarySearch(run.to, q.First); ok && at > 0 && begin > run.before(at) && !run.missed[at] {
-			run.alone[at-1] = true
+		at, ok := slices.BinarySearch(run.to, q.First)
+		if ok && begin > run.before(at) && !run.missed[at] && (at > 0 || q.Asked > meta.From) {
+			run.pause[at] = max(run.pause[at], begin)
 		}
 		if q.Finish == "" && begin <= run.before(n) {
-			run.alone[n-1] = false
+			run.pause[n] = 0
 		}
 		if q.Finish == "length" {
 			continue
 		}
-		at, _ := slices.BinarySearch(run.to, q.Last)
+		at, _ = slices.BinarySearch(run.to, q.Last)
 		for i := max(0, at-1); i < min(at+1, n); i++ { // an abort comes between two
 			run.byLength[i] = false
 		}
@@ -234,9 +237,9 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 	if q.First == 0 {
 		return
 	}
-	first, _ := slices.BinarySearch(run.to, q.First)
+	first, end := run.of(q)
 	sum, exposed, shared, cuts, known := uint64(0), uint64(0), uint64(0), 0, true
-	for i := first; i < len(run.to) && run.to[i] <= q.Last; i++ {
+	for i := first; i < end; i++ {
 		row.Steps++
 		sum += uint64(run.batch[i])
 		row.MaxBatch = max(row.MaxBatch, int(run.batch[i]))
@@ -253,7 +256,7 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 		}
 		if n := gpu.within(q.PID, from, to); n != nil {
 			exposed += *n
-			if tokens, all := run.tokens(i, q); all > 0 {
+			if tokens, all := run.tokens(i, i == first, q); all > 0 {
 				row.StepsByTokens++
 				shared += uint64(float64(*n) * float64(tokens) / float64(all))
 			} else {
@@ -272,6 +275,22 @@ func (run *stepRun) describe(row *EngineRow, q *recording.EngineRequest, gpu *wo
 	} else {
 		row.StepsByTokens = 0
 	}
+}
+
+// of returns the first step of a request and the one behind its last. Of steps that were told in one transfer, which
+// have one time, as many are its own as it has.
+func (run *stepRun) of(q *recording.EngineRequest) (first, end int) {
+	first, _ = slices.BinarySearch(run.to, q.First)
+	end, _ = slices.BinarySearch(run.to, q.Last+1)
+	for more := end - first - int(q.Steps); q.Steps > 0 && more > 0 && end-first > 1; more-- {
+		switch {
+		case run.to[end-1] == run.to[end-2]:
+			end--
+		case run.to[first] == run.to[first+1]:
+			first++
+		}
+	}
+	return first, end
 }
 
 // count adds up the steps.

@@ -105,3 +105,23 @@ func TestMissedSteps(t *testing.T) {
 		}
 	}
 }
+
+// TestStepsOfOneTransfer: of two steps that have one time, because older recordings have that of their transfer, each
+// request has as many as it was told of.
+func TestStepsOfOneTransfer(t *testing.T) {
+	b := overlapped(3*ms, func(n uint64) uint64 { return 4 * n },
+		recording.GPUWindow{PID: 2, To: 1000 * ms, Activity: true})
+	last := b.rec.Meta.Steps[19].TS
+	b.rec.Meta.Steps[18].TS = last
+	for i, q := range []struct {
+		last  uint64
+		steps uint32
+	}{{last, 19}, {last, 10}} {
+		b.rec.Meta.EngineRequests[i].Last, b.rec.Meta.EngineRequests[i].Steps = q.last, q.steps
+	}
+	for _, r := range b.summary().Slow {
+		if want := map[string]int{"a": 19, "b": 10}[r.ID]; r.Engine.Steps != want {
+			t.Errorf("%s: %+v", r.ID, r.Engine)
+		}
+	}
+}

@@ -61,11 +61,11 @@ func (run *stepRun) count(requests []recording.EngineRequest, gpu *work) {
 }
 
 // tokens returns how many tokens were computed in a step for a request, and for all; 0: that is not known.
-func (run *stepRun) tokens(i int, q *recording.EngineRequest) (own, all uint64) {
+func (run *stepRun) tokens(i int, first bool, q *recording.EngineRequest) (own, all uint64) {
 	if run.computed == nil || run.computed[i] == 0 {
 		return 0, 0
 	}
-	if run.to[i] == q.First {
+	if first {
 		return uint64(q.Computed), run.computed[i]
 	}
 	return 1, run.computed[i]

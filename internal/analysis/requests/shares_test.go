@@ -24,15 +24,18 @@ func TestSharesByTokens(t *testing.T) {
 		{
 			"scheduled when a step before its own had not begun",
 			func(b *builder) { b.rec.Meta.EngineRequests[1].Scheduled = 135 * ms },
-			row{decode + 45*ms/10, 18}, row{45 * ms, 9},
+			row{decode + 45*ms/10, 18},
+			row{45 * ms, 9},
 		},
 		{
 			"not told", func(b *builder) { b.rec.Meta.EngineRequests[1].Computed = 0 },
-			row{decode + 45*ms/10, 19}, row{45 * ms, 9},
+			row{decode + 45*ms/10, 19},
+			row{45 * ms, 9},
 		},
 		{
 			"preempted", func(b *builder) { b.rec.Meta.EngineRequests[0].Preemptions = 1 },
-			row{decode + 45*ms/10, 0}, row{45 * ms, 0},
+			row{decode + 45*ms/10, 0},
+			row{45 * ms, 0},
 		},
 		{
 			"another may have a part of its prompt computed",
@@ -40,11 +43,13 @@ func TestSharesByTokens(t *testing.T) {
 				b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests,
 					recording.EngineRequest{ID: "c", Asked: 150 * ms})
 			},
-			row{decode + 9*ms/3301, 12}, row{prompt.shared, 2},
+			row{decode + 9*ms/3301, 12},
+			row{prompt.shared, 2},
 		},
 		{
 			"several tokens at a time", func(b *builder) { b.rec.Meta.Steps[15].Tokens = 5 },
-			row{decode + 9*ms/3301, 19}, row{prompt.shared, 9},
+			row{decode + 9*ms/3301, 19},
+			row{prompt.shared, 9},
 		},
 		{
 			"another engine", func(b *builder) {
@@ -52,7 +57,8 @@ func TestSharesByTokens(t *testing.T) {
 				x.PID = 3
 				b.rec.Meta.Steps = append(b.rec.Meta.Steps, x)
 			},
-			row{decode + 45*ms/10, 0}, row{45 * ms, 0},
+			row{decode + 45*ms/10, 0},
+			row{45 * ms, 0},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

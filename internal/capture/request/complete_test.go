@@ -40,7 +40,8 @@ func TestTokensOfTheEngine(t *testing.T) {
 		{"two choices", "chunks", 5, []recording.EngineRequest{whole("cmpl-1-0", 7), whole("cmpl-1-1", 8)}, 15, "engine"},
 		{"the same id", "", 0, []recording.EngineRequest{whole("cmpl-1", 7)}, 7, "engine"},
 		{"ids that begin alike", "", 0, []recording.EngineRequest{
-			whole("cmpl-1-2", 8), whole("cmpl-1", 7), with(whole("cmpl-1-3", 9), func(q *recording.EngineRequest) { q.First = 0 }),
+			whole("cmpl-1-2", 8), whole("cmpl-1", 7),
+			with(whole("cmpl-1-3", 9), func(q *recording.EngineRequest) { q.First = 0 }),
 		}, 7, "engine"},
 		{"its own account", "usage", 5, []recording.EngineRequest{whole("cmpl-1-0", 7)}, 5, "usage"},
 		{"another request", "chunks", 5, []recording.EngineRequest{whole("cmpl-12-0", 7)}, 5, "chunks"},
@@ -171,6 +172,20 @@ func TestMissedMessages(t *testing.T) {
 	r := recording.Request{ID: "running", Received: 90, End: 400, TokenSource: "chunks", OutputTokens: 2}
 	if taps.complete(&r); r.TokenSource != "chunks" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestStepsOfOneTransfer: two steps of which an engine tells in one transfer have times of their own.
+func TestStepsOfOneTransfer(t *testing.T) {
+	taps := newTapping()
+	c := &tap{all: &taps, pid: 7}
+	c.Request(&engine.Request{TS: 100, ID: "a"})
+	for _, o := range []engine.Output{{ID: "a", Tokens: 1}, {ID: "a", Tokens: 1, Finish: "stop"}} {
+		c.Step(&engine.Step{TS: 200, Outputs: []engine.Output{o}})
+	}
+	if len(taps.steps) != 2 || taps.steps[0].TS != 200 || taps.steps[1].TS != 201 || len(taps.ended) != 1 ||
+		taps.ended[0].First != 200 || taps.ended[0].Last != 201 {
+		t.Errorf("%+v, %+v", taps.steps, taps.ended)
 	}
 }
 

@@ -87,7 +87,8 @@ func TestSchedules(t *testing.T) {
 		"llm.py":        `{"slots": 3, "step_ms": 1, "prefill_ms": 0, "usage": 0, "merge": 3}`,
 	} {
 		t.Run(script, func(t *testing.T) {
-			python := child.Start(t, exec.CommandContext(t.Context(), "python3", "../../../testdata/engineserver/"+script, settings))
+			python := child.Start(t, exec.CommandContext(t.Context(), "python3",
+				"../../../testdata/engineserver/"+script, settings))
 			port := python.Line()
 			for i := 0; i < rounds; {
 				i += scheduleRounds(t, rand.New(rand.NewPCG(uint64(i), 7)), engineProcesses(t, python.PID), port)
@@ -165,9 +166,11 @@ func scheduleRounds(t *testing.T, random *rand.Rand, server []*proc.Process, por
 		case !there || ended[s.id] != 1:
 			t.Errorf("%+v has ended %d times", s, ended[s.id])
 		case s.leaves && (r.Outcome == "aborted" || r.Outcome == "complete") && int(r.OutputTokens) <= s.tokens:
-		case int(r.OutputTokens) != s.tokens || r.TokenSource != "engine" || r.Outcome != "complete" || r.FirstToken == 0:
+		case int(r.OutputTokens) != s.tokens || r.TokenSource != "engine" || r.Outcome != "complete" ||
+			r.FirstToken == 0:
 			t.Errorf("%+v is %+v, %+v", s, r, q)
-		case q == nil || int(q.OutputTokens) != s.tokens || q.Finish != "length" || int(q.Steps) != s.tokens || q.First == 0:
+		case q == nil || int(q.OutputTokens) != s.tokens || q.Finish != "length" || int(q.Steps) != s.tokens ||
+			q.First == 0:
 			t.Errorf("%+v is %+v", s, q)
 		}
 	}

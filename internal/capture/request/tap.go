@@ -49,9 +49,10 @@ type tap struct {
 	*engine.Conn
 	all     *tapping
 	pid     uint32
-	stepped bool // it has told of steps
-	besides bool // it has told of something else
-	missed  bool // messages were lost, and no step came since
+	stepped bool   // it has told of steps
+	besides bool   // it has told of something else
+	missed  bool   // messages were lost, and no step came since
+	last    uint64 // ns, its last step
 }
 
 // record takes what was sent to an engine, or by one.
@@ -155,8 +156,9 @@ func (c *tap) Text(ts uint64, id string) {
 
 // Step notes what an engine has done.
 func (c *tap) Step(s *engine.Step) {
+	c.last = max(s.TS, c.last+1) // of several in one transfer none has the time of another
 	step := recording.Step{
-		TS: s.TS, Made: s.Clock, PID: c.pid, Engine: s.Engine, Stats: s.Stats, Running: s.Running, Waiting: s.Waiting,
+		TS: c.last, Made: s.Clock, PID: c.pid, Engine: s.Engine, Stats: s.Stats, Running: s.Running, Waiting: s.Waiting,
 		KVPermille: uint32(math.Round(1000 * min(1, max(0, s.Cache)))), Missed: c.missed,
 	}
 	c.stepped, c.missed = true, false

@@ -52,7 +52,10 @@ func checkSGLangStep(t *testing.T, file string, s *seen) {
 	t.Helper()
 	want := []Output{
 		{ID: "r-1", Sums: true, Total: 1, Prompt: 10, Cached: 4, Computed: 6, Queued: 100.25e9, Scheduled: 100.5e9},
-		{ID: "r-2", Sums: true, Total: 5, Prompt: 20, Computed: 20, Finish: "length", Queued: 99e9, Scheduled: 100e9, Preempts: 1},
+		{
+			ID: "r-2", Sums: true, Total: 5, Prompt: 20, Computed: 20, Finish: "length", Queued: 99e9, Scheduled: 100e9,
+			Preempts: 1,
+		},
 		{ID: "r-3", Sums: true, Total: 2, Prompt: 30, Computed: 30, Finish: "abort", Queued: 99e9, Scheduled: 100e9},
 	}
 	switch file {
