@@ -333,10 +333,7 @@ func (g *Governor) plan() bool {
 			g.on[i] = sign > 0
 		}
 	}
-	if len(g.effects) == 0 {
-		return false
-	}
-	return true
+	return len(g.effects) > 0
 }
 
 // isNear reports whether what is metered comes to a target within so many ns: then it would be seen by less than all
