@@ -10,7 +10,6 @@ type Busiest struct {
 	Thread  string         // "asyncio (4711)"; "": none ran
 	Running float64        // share of the stretches for which it was on a CPU or waited for one, as far as that is known
 	Place   string         // "encode (infer.py:12)": where most of its samples are; "": too few are in one place
-	Share   float64        // of its samples
 	Starved timeline.Spans // of the stretches: it waited for a CPU, or another thread of the process did and none had one
 }
 
@@ -65,7 +64,7 @@ func (w *Work) Busiest(list []threads.Thread, pid uint32, within timeline.Spans)
 		}
 	}
 	if n := functions[hot]; n >= leastBusySamples && float64(n) >= leastBusyShare*float64(samples) {
-		out.Place, out.Share = w.a.places.list[lines[hot]].text(), float64(n)/float64(samples)
+		out.Place = w.a.places.list[lines[hot]].text()
 	}
 	return out
 }

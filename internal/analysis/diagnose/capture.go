@@ -14,7 +14,6 @@ import (
 // Programming Guide, "Prohibited and Unhandled Operations" of stream capture. Allocations count between two launches
 // without a wait.
 type stepCalls struct {
-	known                          bool
 	allocations, syncs, copies     float64 // for each iteration
 	between                        float64 // allocations for each iteration that are in nobody's way
 	allocates, synchronizes, sends string  // the function most often called of each kind
@@ -56,7 +55,6 @@ func (a *analysis) inSteps(it *Iteration) stepCalls {
 		}
 	}
 	within := a.allocatesWithin(&a.t.Threads[th], it)
-	s.known = true
 	most := map[string]uint64{}
 	for i, n := range counts {
 		each := float64(n) / float64(it.Count)

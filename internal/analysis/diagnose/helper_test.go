@@ -132,7 +132,7 @@ func (s *scene) diagnose() *diagnose.Diagnosis {
 		g.Last = int32(len(w.Steps))
 	}
 	if s.alone {
-		w.Main = &gap.Alone{PID: recordtest.PID, TID: recordtest.PID, First: int32(len(w.Steps))}
+		w.Main = &gap.Alone{First: int32(len(w.Steps))}
 		w.Steps = append(w.Steps, s.steps...)
 		w.Main.Last = int32(len(w.Steps))
 	}

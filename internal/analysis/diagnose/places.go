@@ -30,7 +30,6 @@ type code struct {
 type place struct {
 	code
 	kind recording.FrameKind
-	own  bool // Python code of the program itself, not of an installed package
 }
 
 func newPlaces(rec *recording.Recording) *places {
@@ -73,7 +72,7 @@ func (p *places) read(stack uint64) place {
 		f := &p.rec.Meta.Frames[i]
 		switch {
 		case f.Kind == recording.PythonFrame && isOwn(f.File):
-			return place{code: codeOf(f, cmpFrame(python, native)), kind: f.Kind, own: true}
+			return place{code: codeOf(f, cmpFrame(python, native)), kind: f.Kind}
 		case f.Kind == recording.PythonFrame && python == nil && f.Name != profilerStep:
 			python = f
 			if !isPlumbing(f.File) {

@@ -3,7 +3,6 @@ package gap
 // Alone is the window of the main thread of a target whose GPU was not seen: Walk.Steps[First:Last] cover
 // all of it.
 type Alone struct {
-	PID, TID    uint32
 	First, Last int32
 }
 
@@ -20,7 +19,7 @@ func (w *walker) main() {
 	w.floor, w.chain, w.first = Seen, w.chain[:0], len(w.out.Steps)
 	first := int32(len(w.out.Steps))
 	w.explain(th, w.t.From, w.t.To)
-	w.out.Main = &Alone{PID: pid, TID: pid, First: first, Last: int32(len(w.out.Steps))}
+	w.out.Main = &Alone{First: first, Last: int32(len(w.out.Steps))}
 }
 
 // merge puts together steps of a gap that touch and say the same.

@@ -6,11 +6,10 @@ import (
 
 // Holders finds who held the GIL. It is made once for a recording.
 type Holders struct {
-	index      *Index
-	classifier *Classifier
-	samples    map[uint32][]int32 // running Python threads of a process, by TS: indexes into Index.Samples
-	at         int                // near which the last wait began
-	count      []Holder           // of one wait
+	index   *Index
+	samples map[uint32][]int32 // running Python threads of a process, by TS: indexes into Index.Samples
+	at      int                // near which the last wait began
+	count   []Holder           // of one wait
 }
 
 // newHolders prepares the search: it looks at the samples of running threads that have
@@ -19,7 +18,7 @@ func newHolders(rec *recording.Recording, c *Classifier) *Holders { return newIn
 
 // Holders is newHolders for who has an index.
 func (x *Index) Holders(c *Classifier) *Holders {
-	h := &Holders{index: x, classifier: c, samples: map[uint32][]int32{}}
+	h := &Holders{index: x, samples: map[uint32][]int32{}}
 	python := map[uint32]bool{}
 	for i := range x.Samples {
 		s := &x.Samples[i]

@@ -17,7 +17,6 @@ type Who struct {
 
 // Wait is one time that a thread was off its CPU, with everything known about it.
 type Wait struct {
-	PID, TID  uint32
 	From      uint64 // ns, CLOCK_MONOTONIC; it may lie before the window
 	To        uint64 // ns; of an open wait: the end of the window
 	Woken     uint64 // ns, when it could run again; To where nothing woke it
@@ -85,7 +84,7 @@ func (w *Waits) Of(iv Interval) (Wait, bool) {
 		return Wait{}, false
 	}
 	out := Wait{
-		PID: e.PID, TID: e.TID, From: e.TS, To: end(e), Woken: end(e),
+		From: e.TS, To: end(e), Woken: end(e),
 		Open: e.Flags&event.Open != 0 &&
 			end(e) >= w.rec.Meta.To, Preempted: e.Flags&event.Preempted != 0, Stack: w.Stacks(e.PID, e.TID).Of(iv.Wait),
 	}

@@ -80,9 +80,6 @@ type Stream struct {
 	Device  int32 // index into Timeline.Devices
 	Context uint8 // CUPTI context id; 255: that or more
 	ID      uint32
-	Info    *recording.Stream // nil where the recording does not describe it
-	Handle  uint64            // CUstream, as calls name it; see Named
-	Named   bool              // Handle is known
 }
 
 // Seen describes when what one process did was seen. What is not in Activity is not idle: it is not known.
@@ -105,7 +102,6 @@ type Sync struct {
 	// Done is when Activity ended on the GPU, ns, not clipped; 0 where Activity is None. A sync that
 	// ends later returned late: from Done on nobody waited for the GPU.
 	Done    uint64
-	Event   int32 // index into Rec.Events
 	Process int32 // index into Timeline.Processes
 	Op      int32 // the call that waited: the outermost where it is Derived; None where that is not known
 	// Activity is what it waited for: the last one on the stream, or in the context, that ended while

@@ -32,7 +32,6 @@ func (b *builder) nameStreams() {
 		if !ok {
 			continue
 		}
-		st.Handle, st.Named = key.handle, true
 		b.handles[key] = append(b.handles[key], int32(s))
 	}
 }

@@ -173,8 +173,7 @@ func (o *orderer) link(x *orderTable) {
 	q.addBarriers()
 	q.problem.Lanes, q.problem.Streams = len(q.lanes), len(q.streams)
 	q.problem.CallLoss, q.problem.WorkLoss = q.losses()
-	links, lanes := correlate.Match(&q.problem)
-	q.nameStreams(lanes)
+	links, _ := correlate.Match(&q.problem)
 	for w, l := range links {
 		if l.Call == correlate.None {
 			continue
@@ -204,7 +203,6 @@ type question struct {
 	ops     []int32 // of the calls
 	refs    []int32 // of the works: an activity, or ^i for x.graphs[i]
 	lanes   map[laneKey]int32
-	handles []laneKey       // of the lanes
 	streams map[int32]int32 // of the timeline, to those of the problem
 	back    []int32         // and back
 }
@@ -258,9 +256,8 @@ func (q *question) lane(handle uint64, op int32) int32 {
 	}
 	i, ok := q.lanes[k]
 	if !ok {
-		i = int32(len(q.handles))
+		i = int32(len(q.lanes))
 		q.lanes[k] = i
-		q.handles = append(q.handles, k)
 	}
 	return i
 }
@@ -354,16 +351,6 @@ func (q *question) oneContext() bool {
 		}
 	}
 	return true
-}
-
-// nameStreams notes by which handle calls name the streams that were found.
-func (q *question) nameStreams(lanes []int32) {
-	for lane, s := range lanes {
-		if s != correlate.None {
-			st := &q.b.t.Streams[q.back[s]]
-			st.Handle, st.Named = q.handles[lane].handle, true
-		}
-	}
 }
 
 // workShape condenses what the record of an activity and its call have in common: grid and block of a

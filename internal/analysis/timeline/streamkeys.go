@@ -2,7 +2,6 @@ package timeline
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/inferscope/inferscope/internal/recording"
@@ -92,7 +91,7 @@ func (b *builder) makeStreams() {
 				at = int32(len(t.Streams))
 				t.Streams = append(t.Streams, Stream{
 					Process: k.process, Device: devices.of(k.process, k.pid, uint8(k.fn)), Context: uint8(k.fn >> 8),
-					ID: k.tid, Info: b.streamInfo(k),
+					ID: k.tid,
 				})
 				made[m] = at
 			}
@@ -161,18 +160,6 @@ func (b *builder) eachStream(visit func(s *scan, k *streamSlot)) {
 			}
 		}
 	}
-}
-
-// streamInfo finds the recording's row of a stream. Contexts from 255 on look alike in events.
-func (b *builder) streamInfo(k *streamSlot) *recording.Stream {
-	list := b.meta().Streams
-	for i := range list {
-		s := &list[i]
-		if s.PID == k.pid && s.ID == k.tid && min(s.Context, math.MaxUint8) == uint32(k.fn>>8) {
-			return s
-		}
-	}
-	return nil
 }
 
 // devices makes the devices.

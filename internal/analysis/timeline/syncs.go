@@ -20,7 +20,7 @@ func (b *builder) sync() {
 	for _, i := range b.syncs {
 		e := &t.Rec.Events[i]
 		p := b.processes.process(e.PID, e.TS)
-		s := Sync{Start: e.TS, End: clampedEnd(e), Event: i, Process: p, Op: None, Activity: None, Stream: None}
+		s := Sync{Start: e.TS, End: clampedEnd(e), Process: p, Op: None, Activity: None, Stream: None}
 		if e.Ret > 0 && e.Ret <= int32(contextSync) {
 			s.Type = SyncType(e.Ret)
 		}

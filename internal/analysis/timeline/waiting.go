@@ -103,7 +103,6 @@ func (w *waiting) sync(m moment, o *Op, c *class) {
 	s := Sync{
 		Start:    o.Start,
 		End:      o.End(),
-		Event:    o.Event,
 		Process:  m.process,
 		Op:       m.op,
 		Activity: None,

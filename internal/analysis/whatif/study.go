@@ -54,7 +54,6 @@ type thread struct{ pid, tid uint32 }
 // sampled is what the names of a thread's time rest on.
 type sampled struct {
 	n         float64            // samples
-	ran       float64            // ns that were named by them
 	launching map[uint32]float64 // samples on the way from one launch to the next, by stack
 }
 
@@ -205,13 +204,6 @@ func (s *Study) countSamples(t *timeline.Timeline) {
 		th.n++
 		if s.names.launched(k, at.TS) {
 			th.launching[at.Stack]++
-		}
-	}
-	for _, p := range s.parts {
-		for i := range p.graph.Whats {
-			if w := &p.graph.Whats[i]; w.Kind == replay.Run {
-				of(thread{w.PID, w.TID}).ran += float64(p.graph.Times[i].Own)
-			}
 		}
 	}
 }

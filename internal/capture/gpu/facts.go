@@ -44,7 +44,6 @@ type counts struct {
 	disabled        uint64 // of these, in the second best way
 	kept            uint64 // of these, without giving the subscription up
 	starved         uint64 // of these and of disabled, because the thread that would finalize waits for CPUs
-	refused         uint64 // that never began
 	dropped         uint64 // records that CUPTI had no room for
 	full            uint64 // slots that the ring had no room for
 	throttled       uint64 // slots that were not read, or had no room, because there were too many
@@ -177,7 +176,6 @@ func (f *facts) refusedOne() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened = 0
-	f.counts.refused++
 }
 
 // most bounds counters that the target controls, so that sums cannot wrap.

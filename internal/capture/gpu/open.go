@@ -47,7 +47,6 @@ func openRing(p *proc.Process, m procfile.Memfd, want uint64) (*ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mapping %s: %w", file.Name(), err)
 	}
-	r.inode = m.Inode
 	if err := r.check(p.NSPID); err != nil {
 		return nil, errors.Join(fmt.Errorf("the ring %s: %w", file.Name(), err), r.close())
 	}

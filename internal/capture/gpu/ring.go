@@ -17,7 +17,6 @@ import (
 type ring struct {
 	mem   []byte
 	slots uint64 // a power of two; never read from the header again
-	inode uint64 // of its memory; 0: it is not known
 	close func() error
 	node  *robustNode // in a page of this process's own before it; nil: there is none
 	life  uint32      // what the wake word is made of, see liveness; 0: it is a counter

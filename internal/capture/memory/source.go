@@ -69,8 +69,7 @@ type Source struct {
 
 // process is what is probed in one process.
 type process struct {
-	p         *proc.Process
-	execs     uint64 // of p, when it was last looked at
+	execs     uint64 // when it was last looked at
 	libraries []*library
 }
 
@@ -130,7 +129,7 @@ func (s *Source) Follow(p *proc.Process) error {
 			continue
 		}
 		if known == nil {
-			known = &process{p: p, execs: p.Execs}
+			known = &process{execs: p.Execs}
 			s.procs[p.ID()] = known
 		}
 		l := &library{dev: m.Dev, inode: m.Inode, path: m.Path}

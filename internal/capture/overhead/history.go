@@ -13,7 +13,6 @@ const maxChanges = 1 << 13
 
 // history remembers which source was at which level when.
 type history struct {
-	since   uint64
 	sources [][]levelFrom // by source, in order of time
 }
 
@@ -25,7 +24,6 @@ type levelFrom struct {
 }
 
 func (h *history) begin(now uint64, sources []*governed) {
-	h.since = now
 	for _, s := range sources {
 		h.sources = append(h.sources, []levelFrom{{at: now, level: s.level}})
 	}

@@ -48,10 +48,9 @@ type library struct {
 
 	stacks stackCache // of the goroutine in run
 
-	mu      sync.Mutex
-	traces  []trace
-	taken   []trace // of the last take
-	dropped uint64
+	mu     sync.Mutex
+	traces []trace
+	taken  []trace // of the last take
 }
 
 // startLibrary loads the programs, and meanwhile reads the unwind tables of processes that are known
@@ -199,7 +198,6 @@ func (l *library) add(t trace) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.traces) >= maxTraces {
-		l.dropped++
 		return
 	}
 	if l.traces = append(l.traces, t); len(l.traces) >= manyTraces {

@@ -29,11 +29,10 @@ type remote struct {
 
 	reaping sync.Once
 
-	mu      sync.Mutex
-	traces  []trace
-	taken   []trace // of the last take
-	dropped uint64
-	why     error
+	mu     sync.Mutex
+	traces []trace
+	taken  []trace // of the last take
+	why    error
 }
 
 // startHelper starts the helper and returns when its unwinder runs. ctx ends the wait.
@@ -144,11 +143,7 @@ func receive(conn *net.UnixConn, packet []byte) (n int) {
 func (r *remote) keep(traces []trace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if room := maxTraces - len(r.traces); len(traces) > room {
-		r.dropped += uint64(len(traces) - room)
-		traces = traces[:room]
-	}
-	r.traces = append(r.traces, traces...)
+	r.traces = append(r.traces, traces[:min(len(traces), maxTraces-len(r.traces))]...)
 }
 
 func (r *remote) entry() *ebpf.Program { return r.program }

@@ -93,8 +93,6 @@ func (c *compact) chunkField(out *chunk, id int64, kind byte) bool {
 	switch {
 	case id == 4 && kind == compactI32:
 		out.codec = int32(c.int())
-	case id == 5 && kind == compactI64:
-		out.values = c.int()
 	case id == 7 && kind == compactI64:
 		out.size = c.int()
 	case id == 9 && kind == compactI64:

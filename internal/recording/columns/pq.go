@@ -64,7 +64,6 @@ type leaf struct {
 // chunk is one column of one row group.
 type chunk struct {
 	codec       int32
-	values      int64
 	first, size int64 // where its pages lie in the file, in bytes
 	dictAt      int64
 	dataAt      int64

@@ -93,7 +93,7 @@ func (d *Dir) Folder(name string) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Folder{Root: root, as: d.as, name: path.Join(d.name, name)}, nil
+	return &Folder{Root: root, as: d.as}, nil
 }
 
 // openRoot makes an os.Root of a directory's descriptor.
@@ -104,7 +104,6 @@ func openRoot(dir int) (*os.Root, error) { return os.OpenRoot("/proc/self/fd/" +
 type Folder struct {
 	Root *os.Root
 	as   *syscall.Credential
-	name string
 }
 
 // Close lets go of the folder.

@@ -10,20 +10,19 @@ import (
 // work is one activity in the words that formats share.
 type work struct {
 	*timeline.Activity
-	start, dur    uint64 // ns, CLOCK_MONOTONIC, not clipped to a window
-	pid           uint32
-	device        *timeline.Device
-	stream        *timeline.Stream
-	name          string
-	grid, block   [3]uint32 // of a kernel
-	dynamic       uint32    // shared memory of a kernel, bytes
-	bytes         uint64    // of a copy or set
-	copyKind      cuda.CopyKind
-	source, dest  cuda.MemoryKind // a set has dest
-	async         bool
-	value         uint64 // of a set
-	graph, node   uint64 // CUPTI ids; 0: not of a graph
-	correlationID uint32 // as recorded
+	start, dur   uint64 // ns, CLOCK_MONOTONIC, not clipped to a window
+	pid          uint32
+	device       *timeline.Device
+	stream       *timeline.Stream
+	name         string
+	grid, block  [3]uint32 // of a kernel
+	dynamic      uint32    // shared memory of a kernel, bytes
+	bytes        uint64    // of a copy or set
+	copyKind     cuda.CopyKind
+	source, dest cuda.MemoryKind // a set has dest
+	async        bool
+	value        uint64 // of a set
+	graph, node  uint64 // CUPTI ids; 0: not of a graph
 }
 
 // work describes the activity at index i.
@@ -33,7 +32,7 @@ func (v *view) work(i int32) work {
 	s := &v.T.Streams[a.Stream]
 	w := work{
 		Activity: a, start: e.TS, dur: e.Dur, pid: e.PID, device: &v.T.Devices[s.Device], stream: s,
-		graph: e.Args[0] >> 32, node: e.Args[1], correlationID: uint32(e.Args[0]),
+		graph: e.Args[0] >> 32, node: e.Args[1],
 	}
 	switch a.Kind {
 	case timeline.Kernel:

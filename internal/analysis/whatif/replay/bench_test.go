@@ -34,7 +34,7 @@ func loop(n int) *Graph {
 		}
 		at += 8000
 	}
-	g.To, g.criticalResources = at, []criticalResource{{nodes: []int32{thread, stream}, at: at, weight: 1}}
+	g.criticalResources = []criticalResource{{nodes: []int32{thread, stream}, at: at, weight: 1}}
 	return g
 }
 

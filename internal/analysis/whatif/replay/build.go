@@ -33,7 +33,6 @@ func Build(t *timeline.Timeline, ths []threads.Thread, span timeline.Span, name 
 		t: t, ths: ths, span: span, name: name,
 		g: &Graph{
 			From:    span.From,
-			To:      span.To,
 			target:  t.Rec.Meta.Target,
 			awaited: map[tid]uint64{},
 		}, whats: map[What]int32{}, launched: map[int32]place{},

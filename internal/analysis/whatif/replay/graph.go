@@ -77,7 +77,7 @@ type Time struct {
 
 // Graph is a stretch of a recording as nodes in the order of their ends.
 type Graph struct {
-	From, To          uint64 // ns, CLOCK_MONOTONIC
+	From              uint64 // ns, CLOCK_MONOTONIC
 	Whats             []What
 	Times             []Time // of Whats
 	nodes             []node

@@ -15,7 +15,7 @@ func whole(g *Graph) *Graph {
 	for _, n := range g.criticalResources[0].nodes {
 		last = max(last, ends[n])
 	}
-	g.criticalResources[0].at, g.To, g.gpu = last, last, true
+	g.criticalResources[0].at, g.gpu = last, true
 	return g
 }
 

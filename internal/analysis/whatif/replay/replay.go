@@ -53,7 +53,7 @@ func (g *Graph) Replay(p *Plan, scratch []uint64) (length uint64, ends []uint64)
 	if cap(scratch) < len(g.nodes) {
 		scratch = make([]uint64, len(g.nodes))
 	}
-	r := run{g: g, p: p, ends: scratch[:len(g.nodes)]}
+	r := run{g: g, ends: scratch[:len(g.nodes)]}
 	most := 0
 	for i := range p.Changes {
 		most = max(most, p.Changes[i].Apart)
@@ -73,7 +73,6 @@ func (g *Graph) Replay(p *Plan, scratch []uint64) (length uint64, ends []uint64)
 // run is a replay under way.
 type run struct {
 	g       *Graph
-	p       *Plan
 	changes []scale
 	ends    []uint64 // ns since From
 	next    int      // into Graph.more

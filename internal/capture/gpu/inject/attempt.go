@@ -136,8 +136,8 @@ func (k *tracee) try(ctx context.Context, c caller) (Result, error) {
 		return Result{}, err
 	}
 	result := Result{
-		Stopped: k.stopped, At: k.call.At, Thread: k.thread.tid, TargetFD: k.made.fd, FD: k.made.file,
-		Where: k.regs.pc(), Started: k.start != 0, Steps: k.steps,
+		Stopped: k.stopped, At: k.call.At, Thread: k.thread.tid, FD: k.made.file,
+		Started: k.start != 0, Steps: k.steps,
 	}
 	k.made = nil
 	return result, nil

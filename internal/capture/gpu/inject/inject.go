@@ -52,14 +52,12 @@ type Image struct {
 
 // Result says what was done. The image may still be starting.
 type Result struct {
-	Stopped  time.Duration // from a thread's CUDA call until it was let go of, all stops together
-	At       uint64        // CLOCK_MONOTONIC ns of the last of these calls
-	Thread   int           // that was stopped, as the host counts
-	TargetFD int           // descriptor of the file in the target
-	FD       *os.File      `json:"-"` // the same file, open for reading and writing; the caller closes it
-	Where    uint64        // address of the CUDA function, or behind its first instructions
-	Started  bool          // the image was there already, and was started again
-	Steps    []Step        // what was done when, from the thread's call on
+	Stopped time.Duration // from a thread's CUDA call until it was let go of, all stops together
+	At      uint64        // CLOCK_MONOTONIC ns of the last of these calls
+	Thread  int           // that was stopped, as the host counts
+	FD      *os.File      `json:"-"` // the same file, open for reading and writing; the caller closes it
+	Started bool          // the image was there already, and was started again
+	Steps   []Step        // what was done when, from the thread's call on
 }
 
 // Options are the settings of New.

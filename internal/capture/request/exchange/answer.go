@@ -235,8 +235,6 @@ func (x *Exchange) question(head []byte) {
 			if v.kind == '"' {
 				x.Model = Printable(v.raw)
 			}
-		case "stream":
-			x.AskedStream = v.kind == 't'
 		}
 		return true
 	})

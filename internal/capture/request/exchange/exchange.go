@@ -40,7 +40,6 @@ type Exchange struct {
 	Status     uint16 // 0: no answer
 	Outcome    Outcome
 
-	AskedStream  bool
 	Streamed     bool // the answer is a stream of parts
 	Unreadable   bool // the answer is compressed, or bytes of a stream are missing: numbers are lower bounds
 	InputTokens  uint32
