@@ -31,7 +31,6 @@ func component(i int) (size, offset uint32) { return cpuid(0xd, uint32(i)) }
 
 type registers x86Regs
 
-func (r *registers) pc() uint64 { return r.Rip }
 func (r *registers) sp() uint64 { return r.Rsp }
 
 // native reports whether the thread runs 64-bit code; __USER_CS is 0x33.

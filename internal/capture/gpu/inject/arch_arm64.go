@@ -30,7 +30,6 @@ func gadgets() [][]byte {
 
 type registers armRegs
 
-func (r *registers) pc() uint64 { return r.PC }
 func (r *registers) sp() uint64 { return r.SP }
 
 // native reports whether the thread runs 64-bit code: PSR_MODE32_BIT is clear.
