@@ -246,7 +246,7 @@ func TestHolder(t *testing.T) {
 	at(13, 8, n[1])
 	at(14, 10, n[1])
 	at(15, 7, n[1]) // the one that asks
-	h := newHolders(rec, NewClassifier(rec))
+	h := newIndex(rec).Holders(NewClassifier(rec))
 	got, ok := h.Of(7, 7, 10, 20)
 	if !ok || got.TID != 8 || got.Samples != 2 || got.All != 3 || got.Stack != n[1] {
 		t.Errorf("%+v, %v; want thread 8 with 2 of 3 samples", got, ok)

@@ -12,11 +12,8 @@ type Holders struct {
 	count   []Holder           // of one wait
 }
 
-// newHolders prepares the search: it looks at the samples of running threads that have
+// Holders prepares the search: it looks at the samples of running threads that have
 // Python frames and are not themselves waiting for the GIL.
-func newHolders(rec *recording.Recording, c *Classifier) *Holders { return newIndex(rec).Holders(c) }
-
-// Holders is newHolders for who has an index.
 func (x *Index) Holders(c *Classifier) *Holders {
 	h := &Holders{index: x, samples: map[uint32][]int32{}}
 	python := map[uint32]bool{}

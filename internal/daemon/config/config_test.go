@@ -102,7 +102,8 @@ func TestDaemonIgnoresTheClientsSettings(t *testing.T) {
 	if _, err := Load(ForDaemon, Environment{"INFERSCOPE_REPORT_FORMAT=pdf"}); err != nil {
 		t.Errorf("a bad setting of the client stopped the daemon: %v", err)
 	}
-	got, err := Load(only("report_format"), Environment{"INFERSCOPE_REPORT_FORMAT=json", "INFERSCOPE_TRACE_SIZE_MB=x"})
+	format := func(s Setting) bool { return s.Key == "report_format" }
+	got, err := Load(format, Environment{"INFERSCOPE_REPORT_FORMAT=json", "INFERSCOPE_TRACE_SIZE_MB=x"})
 	if err != nil || got.ReportFormat != "json" {
 		t.Errorf("report_format = %q, %v", got.ReportFormat, err)
 	}

@@ -186,11 +186,6 @@ func Explain(want func(Setting) bool, layers ...layer) (Settings, []Origin, erro
 // ForDaemon wants the settings that inferscoped heeds.
 func ForDaemon(s Setting) bool { return s.Daemon }
 
-// only returns a want for Load: the settings with these keys.
-func only(keys ...string) func(Setting) bool {
-	return func(s Setting) bool { return slices.Contains(keys, s.Key) }
-}
-
 func boolean(v string, to *bool) error {
 	switch strings.ToLower(strings.TrimSpace(v)) {
 	case "1", "true", "yes", "on":

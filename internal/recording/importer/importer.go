@@ -73,14 +73,11 @@ func sniff(head []byte) fileKind {
 }
 
 // Open reads the file at path, of whichever kind it is. The error wraps ErrUnknown where it is of none.
-func Open(path string) (*recording.Recording, error) { return OpenWith(path, DefaultLimits()) }
-
-// OpenWith is Open with other limits.
-func OpenWith(path string, limits Limits) (*recording.Recording, error) {
-	return OpenContext(context.Background(), path, limits)
+func Open(path string) (*recording.Recording, error) {
+	return OpenContext(context.Background(), path, DefaultLimits())
 }
 
-// OpenContext is OpenWith that ends with a context.
+// OpenContext is Open with other limits, and ends with a context.
 func OpenContext(ctx context.Context, path string, limits Limits) (*recording.Recording, error) {
 	p, err := openPart(ctx, path, limits)
 	return p.rec, err

@@ -379,7 +379,7 @@ func TestDamaged(t *testing.T) {
 		check(importer.ReadKineto(bytes.NewReader(damage(r, []byte(trace), `0123456789"{}[],:.-eE\`)), limits))
 		if i%10 == 0 { // each takes a file
 			must.NoError(t, os.WriteFile(place, damage(r, whole, "\x00\x01\x7f\xff"), 0o600))
-			check(importer.OpenWith(place, limits))
+			check(importer.OpenContext(t.Context(), place, limits))
 		}
 	}
 	if read == 0 || read == rounds+rounds/10 {
@@ -430,7 +430,8 @@ func FuzzNsys(f *testing.F) {
 		copy(text[int(at)%len(text):], damage)
 		path := filepath.Join(t.TempDir(), "x.sqlite")
 		must.NoError(t, os.WriteFile(path, text, 0o600))
-		rec, err := importer.OpenWith(path, importer.Limits{Bytes: 1 << 20, Events: 1000, Names: 1 << 16})
+		limits := importer.Limits{Bytes: 1 << 20, Events: 1000, Names: 1 << 16}
+		rec, err := importer.OpenContext(t.Context(), path, limits)
 		if err != nil {
 			return
 		}

@@ -28,6 +28,5 @@ func put64(b []byte, at int, v uint64) { binary.LittleEndian.PutUint64(b[at:], v
 func put32(b []byte, at int, v uint32) { binary.LittleEndian.PutUint32(b[at:], v) }
 func put16(b []byte, at int, v uint16) { binary.LittleEndian.PutUint16(b[at:], v) }
 func get64(b []byte, at int) uint64    { return binary.LittleEndian.Uint64(b[at:]) }
-func get32(b []byte, at int) uint32    { return binary.LittleEndian.Uint32(b[at:]) }
 
 func down(v, to uint64) uint64 { return v &^ (to - 1) }

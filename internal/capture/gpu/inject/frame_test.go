@@ -2,6 +2,7 @@ package inject
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -182,3 +183,5 @@ func TestFrameAsHeaders(t *testing.T) {
 		})
 	}
 }
+
+func get32(b []byte, at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
