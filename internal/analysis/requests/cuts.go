@@ -158,8 +158,9 @@ func (run *stepRun) before(i int) uint64 {
 }
 
 // match finds the copies of steps: where they are as many as the messages between two pauses, one is of each; from one
-// pause on as far as they were recorded. Elsewhere those are taken that come before their messages as others do, or,
-// where the GPU is what makes steps long, the last ones. Of other steps it is not certain which copies are theirs.
+// pause on as far as they were recorded. Elsewhere those are taken whose sizes are those of the batches, or that come
+// before their messages as others do, or, where the GPU is what makes steps long, the last ones. Of other steps it is
+// not certain which copies are theirs.
 func (run *stepRun) match(c *tokenCopies, worked func(from, to uint64) *uint64) {
 	run.cuts = make([]uint64, len(run.to))
 	var open []block
@@ -171,7 +172,7 @@ func (run *stepRun) match(c *tokenCopies, worked func(from, to uint64) *uint64) 
 	usual := run.lags()
 	slices.Sort(usual)
 	for _, x := range open {
-		if c.asUsual(run, x, usual) {
+		if c.bySize(run, x) || c.asUsual(run, x, usual) {
 			continue
 		}
 		busy, all := uint64(0), uint64(0)
@@ -227,24 +228,63 @@ func (x *block) recorded(at int) int {
 	return max(0, at)
 }
 
+// bySize takes copies that have the same number of bytes for each request of their step, if only one way does.
+func (c *tokenCopies) bySize(run *stepRun, x block) bool {
+	end := x.b
+	for x.b >= x.a && !run.recorded[x.b] {
+		x.b--
+	}
+	if x.b < x.a {
+		return false
+	}
+	a := x.b
+	for a > x.a && run.recorded[a-1] {
+		a--
+	}
+	x.a, x.b = a, min(end, x.b+maxAhead) // messages of the last copies may come after what is recorded
+	return c.only(run, x, run.to[x.b], maxAhead, func(y block, at int) bool {
+		for i := y.a; i <= y.b; i++ {
+			if c.bytes[at+i-y.a]*uint64(run.batch[y.a]) != c.bytes[at]*uint64(run.batch[i]) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // asUsual takes copies that come as long before their messages as those of other blocks do, if only one way does.
-func (c *tokenCopies) asUsual(run *stepRun, whole block, usual []uint64) bool {
+func (c *tokenCopies) asUsual(run *stepRun, x block, usual []uint64) bool {
 	if len(usual) == 0 {
 		return false
 	}
-	found, x := -1, whole
-	for ahead := range maxAhead + 1 {
-		y := whole
-		at := y.recorded(c.until(max(y.to, run.to[y.b])) - (y.b - y.a + 1) - ahead)
-		if !c.fit(run, y, at, nil) {
-			continue
-		}
+	return c.only(run, x, max(x.to, run.to[x.b]), 0, func(y block, at int) bool {
 		var lags []uint64
 		for i := y.a; i <= y.b; i++ {
 			lags = append(lags, run.to[i]-c.end[at+i-y.a])
 		}
 		slices.Sort(lags)
-		if lag := lags[len(lags)/2]; lag < usual[0] || lag > usual[len(usual)-1] {
+		lag := lags[len(lags)/2]
+		return lag >= usual[0] && lag <= usual[len(usual)-1]
+	})
+}
+
+// only takes the copies up to a time, or up to some before, that may be of the steps of a block, of which so many at
+// most are without a copy at the end, if only one way is right. A message without output in between may have a copy,
+// too, or not.
+func (c *tokenCopies) only(run *stepRun, whole block, to uint64, without int, right func(x block, at int) bool) bool {
+	if whole.a > whole.b {
+		return false
+	}
+	low, _ := slices.BinarySearch(run.empty, run.to[whole.a]+1)
+	if high, _ := slices.BinarySearch(run.empty, run.to[whole.b]); low < high {
+		return false
+	}
+	found, x := -1, whole
+	for ahead := -without; ahead <= maxAhead; ahead++ {
+		y := whole
+		y.b += min(0, ahead)
+		at := y.recorded(c.until(to) - (y.b - y.a + 1) - max(0, ahead))
+		if !c.fit(run, y, at, nil) || !right(y, at) {
 			continue
 		}
 		if found >= 0 {

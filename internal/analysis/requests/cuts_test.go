@@ -2,6 +2,7 @@ package requests_test
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -254,6 +255,25 @@ func TestUncertainCopies(t *testing.T) {
 	a.rec.Meta.EngineRequests[0].Finish = "" // it goes on
 	a.from(a.rec.Meta.Steps[2].TS)
 	a.check(t, 10, nil)
+	// Another request joins its batch: the sizes tell.
+	a = slow()
+	a.request("a", 12, 3*ms, "length")
+	a.rec.Meta.EngineRequests[0].Finish = ""
+	copies := 0
+	for i := range a.rec.Events {
+		if e := &a.rec.Events[i]; e.Kind == event.Copy {
+			if copies >= 7 {
+				e.Args[2], a.rec.Meta.Steps[copies].Requests = 8, 2
+			}
+			copies++
+		}
+	}
+	a.from(a.rec.Meta.Steps[2].TS)
+	a.check(t, 2, map[string]int{}) // two were out before the recording
+	// A message without output may have a copy or not.
+	a.rec.Meta.Steps = slices.Insert(a.rec.Meta.Steps, 4,
+		recording.Step{TS: a.rec.Meta.Steps[3].TS + 1, PID: 2, Stats: true})
+	a.check(t, 10, nil)
 	// Another request tells how long it takes.
 	a = slow()
 	a.request("a", 12, 3*ms, "length")
@@ -285,6 +305,18 @@ func TestCopiesOfVLLM(t *testing.T) {
 		a.idle()
 	}
 	a.check(t, 0, map[string]int{"a": 8, "b": 8})
+	for i := range a.rec.Meta.Steps { // what the GPU did for a is not recorded
+		if x := &a.rec.Meta.Steps[i]; x.Requests == 0 {
+			a.rec.Meta.GPU.Windows[0].From = x.TS
+			break
+		}
+	}
+	a.rec.Events = slices.DeleteFunc(a.rec.Events, func(e event.Event) bool {
+		return e.Kind != event.RequestChunk && e.TS < a.rec.Meta.GPU.Windows[0].From
+	})
+	if s := a.summary(); s.Engine.StepsCut != 8 || s.Engine.StepsUncut != 0 {
+		t.Errorf("%d steps are cut, %d are not", s.Engine.StepsCut, s.Engine.StepsUncut)
+	}
 }
 
 // TestStepsThatComeToNothing: a request ends by a token, when its next step is launched already. The engine tells of
@@ -338,5 +370,45 @@ func TestStrayCopies(t *testing.T) {
 	}
 	if n := b.summary().Engine.StepsCut; n != 0 {
 		t.Errorf("%d steps are cut", n)
+	}
+}
+
+// TestAnyOrder: no steps, requests, copies and windows, however they lie, are too much; and no step is cut behind its
+// message.
+func TestAnyOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	at := func() uint64 { return uint64(random.IntN(40)) * ms }
+	for range 5000 {
+		b := newBuilder(50 * ms)
+		b.rec.Meta.GPU = &recording.GPU{}
+		for range random.IntN(3) {
+			b.rec.Meta.GPU.Windows = append(b.rec.Meta.GPU.Windows,
+				recording.GPUWindow{PID: 2, From: at() / 2, To: 20*ms + at(), Activity: true})
+		}
+		for range random.IntN(12) {
+			b.rec.Meta.Steps = append(b.rec.Meta.Steps, recording.Step{
+				TS: at(), PID: 2, Requests: uint32(random.IntN(3)), Tokens: 1, Stats: random.IntN(2) == 0,
+				Firsts: uint32(random.IntN(2)), Missed: random.IntN(8) == 0,
+			})
+		}
+		slices.SortFunc(b.rec.Meta.Steps, func(x, y recording.Step) int { return cmp.Compare(x.TS, y.TS) })
+		for i := range random.IntN(5) {
+			q := recording.EngineRequest{
+				ID: string(rune('a' + i)), PID: 2, Asked: at(), Scheduled: at(), First: at(), Last: at(), Computed: 9,
+				Steps: uint32(random.IntN(9)), Finish: []string{"", "length", "stop", "abort"}[random.IntN(4)],
+			}
+			b.rec.Meta.EngineRequests = append(b.rec.Meta.EngineRequests, q)
+			b.stream(at(), at(), at()).ID = q.ID
+		}
+		for range random.IntN(20) {
+			b.rec.Events = append(b.rec.Events, event.Event{
+				TS: at(), Dur: 1000, PID: 2, Kind: []event.Kind{event.Copy, event.Kernel}[random.IntN(2)], Ret: 2,
+				Flags: event.Timed, Args: [4]uint64{2: uint64(4 + 4*random.IntN(3))},
+			})
+		}
+		slices.SortFunc(b.rec.Events, func(x, y event.Event) int { return cmp.Compare(x.TS, y.TS) })
+		if s := b.summary(); s != nil && s.Engine != nil && s.Engine.Lag != nil && s.Engine.Lag.Max > 50*ms {
+			t.Fatalf("%+v", s.Engine)
+		}
 	}
 }
