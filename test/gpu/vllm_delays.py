@@ -87,7 +87,8 @@ SERVERS = (
         Plant("a call in the event loop that blocks", "api-server", [USUAL] * 6, "", "call"),
         Plant("few let through to the engine", "low-batch", [USUAL] * 8, "", "admit"),
         Plant(
-            "long prefills", "prefill-blocks-decode", [Client(4, 150, 20)] * 4 + [Client(12, 2, 3300, 0.06)] * 3,
+            # One prompt alone takes an H200 no longer than a step.
+            "long prefills", "prefill-blocks-decode", [Client(4, 150, 20)] * 4 + [Client(12, 2, 3300, 0.06)] * 6,
         ),
         Plant("slow reader", "slow-client", [Client(3, 100, 50)] * 2 + [Client(1, 400, 50, slow=0.2)]),
     )),
