@@ -200,8 +200,10 @@ func (c *tokenCopies) inTurn(run *stepRun, x block, worked func(from, to uint64)
 	high, _ := slices.BinarySearch(run.empty, max(x.to, run.to[x.b])+1)
 	empty := run.empty[min(low, high):high]
 	if x.from > 0 && x.to > 0 && worked(x.from, x.to) != nil {
+		// Of an engine without statistics, a step that came to nothing at the end is not told.
+		untold := !run.stats && !run.byLength[x.b] && !slices.Contains(run.byLength[x.a:max(x.a, x.b-1)], false)
 		return last-first == steps+len(empty) && c.take(run, x, first, empty) ||
-			last-first == steps && c.take(run, x, first, nil)
+			(last-first == steps || untold && last-first == steps+1) && c.take(run, x, first, nil)
 	}
 	if len(empty) > 0 && empty[0] < run.to[x.b] || !run.stats && slices.Contains(run.byLength[x.a:x.b], false) {
 		return false

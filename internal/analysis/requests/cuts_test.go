@@ -330,6 +330,12 @@ func TestStepsThatComeToNothing(t *testing.T) {
 		a.idle()
 	}
 	a.check(t, 0, map[string]int{"a": 6, "b": 6, "c": 6})
+	// An engine without statistics does not.
+	a.rec.Meta.Steps = slices.DeleteFunc(a.rec.Meta.Steps, func(s recording.Step) bool { return s.Requests == 0 })
+	for i := range a.rec.Meta.Steps {
+		a.rec.Meta.Steps[i].Stats = false
+	}
+	a.check(t, 0, map[string]int{"a": 6, "b": 6, "c": 6})
 }
 
 // TestEnginesAreCutAtTheirOwnCopies: of two engines, each with a GPU, the steps of one end where its own tokens were
