@@ -288,7 +288,7 @@ func (s *Source) cut() {
 	}
 	s.programs.reader.Read(s.feed.record) // what came before they were looked at
 	for id, c := range suspects {
-		if s.feed.conns[id] == c {
+		if s.feed.conns[id] == c && s.programs.cut(id) {
 			s.feed.gap(c)
 		}
 	}
@@ -300,7 +300,11 @@ func (s *Source) cut() {
 // gap ends what goes on over a connection of which transfers were lost.
 func (f *feeding) gap(c *conn) {
 	before := len(f.fresh)
-	c.http.Lost()
+	if h, ok := c.http.(*http2.Conn); ok {
+		h.Gap()
+	} else {
+		c.http.Lost()
+	}
 	f.cut += uint64(len(f.fresh) - before)
 }
 

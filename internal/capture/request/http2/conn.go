@@ -169,6 +169,12 @@ func (c *Conn) Lost() {
 	c.wait()
 }
 
+// Gap is called where transfers of the connection were lost, perhaps the rest of one: what comes next begins another.
+func (c *Conn) Gap() {
+	c.in.more, c.out.more = false, false
+	c.Lost()
+}
+
 // missed is called where one direction lost its frames. Streams whose answers are not seen have no end that is known.
 func (c *Conn) missed(sent bool) {
 	if sent {

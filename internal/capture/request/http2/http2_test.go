@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -261,4 +262,36 @@ func FuzzConn(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestRestIsLost: the rest of a transfer is lost. What comes next begins with a frame, and is read.
+func TestRestIsLost(t *testing.T) {
+	in, out, l := newPeer(), newPeer(), &log{}
+	c := h2.New(l)
+	in.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	_ = in.framer.WriteSettings()
+	answer := func(id uint32, lost bool) {
+		ask(t, in, id, request)
+		received := in.transfer(uint64(id) * 10)
+		received.More = lost
+		c.Received(received)
+		if lost {
+			c.Gap()
+			return
+		}
+		out.headers(t, id, false, ":status", "200", "content-type", "application/grpc")
+		out.data(t, id, false, message(3))
+		out.headers(t, id, true, "grpc-status", "0")
+		c.Sent(out.transfer(uint64(id)*10 + 1))
+	}
+	answer(1, false)
+	answer(3, true)
+	answer(5, false)
+	var ends []exchange.Outcome
+	for _, x := range l.ended {
+		ends = append(ends, x.Outcome)
+	}
+	if !slices.Equal(ends, []exchange.Outcome{exchange.Complete, exchange.Unbounded, exchange.Complete}) {
+		t.Errorf("they end as %q", ends)
+	}
 }
