@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -408,9 +407,9 @@ func (q *session) agentThread() uint32 {
 		return 0
 	}
 	for _, task := range tasks {
-		name, err := os.ReadFile(procPath(q.process, "task/"+task.Name()+"/comm"))
+		name, err := procfile.Comm(procPath(q.process, "task/"+task.Name()+"/comm"))
 		tid, bad := strconv.ParseUint(task.Name(), 10, 32)
-		if err == nil && bad == nil && string(bytes.TrimSpace(name)) == agentThreadName {
+		if err == nil && bad == nil && name == agentThreadName {
 			q.arming.agent = uint32(tid)
 			break
 		}

@@ -39,12 +39,7 @@ func (fs *procfs) path(pid uint32, name string) string {
 
 // head returns at most limit bytes of a file of a process.
 func (fs *procfs) head(pid uint32, name string, limit int64) ([]byte, error) {
-	f, err := os.Open(fs.path(pid, name))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
+	return procfile.Head(fs.path(pid, name), limit)
 }
 
 func (fs *procfs) stat(pid uint32) (stat, error) {

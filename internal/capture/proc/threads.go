@@ -5,15 +5,14 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/recording"
 )
 
 const (
 	// maxThreads bounds the names kept of a process: 4,096 are about 400 kB.
 	maxThreads = 4096
-	maxComm    = 64 // TASK_COMM_LEN is 16, kernel threads print more
 )
 
 // readThreads adds the names of e's present threads to those already known. What
@@ -37,9 +36,8 @@ func (fs *procfs) readThreads(e *entry) {
 		if err != nil {
 			continue
 		}
-		comm, err := fs.head(e.p.PID, "task/"+name+"/comm", maxComm)
-		if err == nil {
-			names[uint32(tid)] = strings.ToValidUTF8(strings.TrimSuffix(string(comm), "\n"), "?")
+		if comm, err := procfile.Comm(fs.path(e.p.PID, "task/"+name+"/comm")); err == nil {
+			names[uint32(tid)] = comm
 		}
 	}
 	if e.p.Alive() {

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"os"
 	"strconv"
+	"strings"
 )
 
 // Status is the text of /proc/PID/status or /proc/PID/task/TID/status. A comm cannot forge a line: the kernel escapes
@@ -37,6 +38,15 @@ func (s Status) Field(name string) string {
 		}
 	}
 	return ""
+}
+
+// maxComm bounds a comm: it has 15 bytes, those of kernel threads 63.
+const maxComm = 64
+
+// Comm returns the text of a comm file, for people: a thread may call itself anything.
+func Comm(path string) (string, error) {
+	text, err := Head(path, maxComm)
+	return strings.ToValidUTF8(strings.TrimSuffix(string(text), "\n"), "?"), err
 }
 
 // Memory is what /proc/PID/statm says (proc_pid_statm(5)), in bytes.

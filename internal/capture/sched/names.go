@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/event"
 )
@@ -182,11 +183,9 @@ func (n *names) meet(who uint64) bool {
 		n.otherThreads[who] = name
 		return false
 	}
-	comm, err := os.ReadFile(n.path(pid) + "/task/" + strconv.Itoa(int(tid)) + "/comm")
-	if err != nil {
-		comm = nil // it is gone: an empty name keeps it from being looked for again
-	}
-	n.otherThreads[who] = clean(strings.TrimSuffix(string(comm), "\n"))
+	// One that is gone has an empty name, which keeps it from being looked for again.
+	comm, _ := procfile.Comm(n.path(pid) + "/task/" + strconv.Itoa(int(tid)) + "/comm")
+	n.otherThreads[who] = clean(comm)
 	return true
 }
 

@@ -90,9 +90,9 @@ func mask(hex string) uint64 {
 
 // comm returns the name of a process, for people.
 func comm(pid uint32) string {
-	b, err := procfile.Head(fmt.Sprintf("/proc/%d/comm", pid), shortText)
+	name, err := procfile.Comm(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
 		return "unknown"
 	}
-	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "?")
+	return name
 }
