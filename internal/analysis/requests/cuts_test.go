@@ -231,18 +231,17 @@ func TestFirstStepsOfARecording(t *testing.T) {
 		a.idle()
 		a.request("d", 6, 0, "length")
 		a.from(from)
-		copies, told := 0, 0
+		copies := 0
 		for _, e := range a.rec.Events {
 			if e.Kind == event.Copy {
 				copies++
 			}
 		}
-		told = len(a.rec.Meta.Steps)
 		want := map[string]int{"d": 6}
 		if steps == 6 {
 			want["c"] = 6 // else it has begun before the recording
 		}
-		a.check(t, told-copies, want)
+		a.check(t, len(a.rec.Meta.Steps)-copies, want)
 	}
 }
 
