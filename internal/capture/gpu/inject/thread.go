@@ -24,6 +24,10 @@ const (
 // do for a thread that runs.
 type thread struct{ tid int }
 
+// ptrace makes one call of ptrace(2). What data points to does not lie on the stack: that moves when it grows, which
+// can be at the entry of this function, and the kernel would read and write where it was.
+//
+//go:uintptrescapes
 func ptrace(request, tid int, addr, data uintptr) error {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(tid), addr, data, 0, 0)
