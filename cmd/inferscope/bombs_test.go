@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -18,9 +19,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/inferscope/inferscope/internal/format/clierror"
 	"github.com/inferscope/inferscope/internal/recording"
 	"github.com/inferscope/inferscope/internal/recording/archive"
 	"github.com/inferscope/inferscope/internal/recording/event"
+	"github.com/inferscope/inferscope/internal/recording/memlimit"
 	"github.com/inferscope/inferscope/internal/testkit/must"
 	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
@@ -276,6 +279,19 @@ func TestInterruptAtOnce(t *testing.T) {
 					t.Errorf("it left %v, %v", left, err)
 				}
 			})
+		}
+	}
+}
+
+// TestLimitOfAQuickCommand: a command can have ended before anybody has looked whether it has begun to read.
+func TestLimitOfAQuickCommand(t *testing.T) {
+	for range 64 {
+		ended, begun := make(chan error, 1), make(chan context.Context, 1)
+		begun <- t.Context()
+		ended <- fmt.Errorf("too large: %w", memlimit.ErrExceeded)
+		err := newGlobal(process{}).outcome(t.Context(), ended, begun)
+		if !strings.Contains(clierror.HintOf(err), "--max-memory") {
+			t.Fatalf("it says %v", err)
 		}
 	}
 }

@@ -79,10 +79,20 @@ func execute(ctx context.Context, p process) error {
 	ended, begun := make(chan error, 1), make(chan context.Context, 1)
 	g.begun = func(ctx context.Context) { begun <- ctx }
 	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	return g.outcome(ctx, ended, begun)
+}
+
+// outcome waits for the end of a command, and of its context or the limit on memory where it begins to read recordings.
+func (g *global) outcome(ctx context.Context, ended <-chan error, begun <-chan context.Context) error {
 	var bounded context.Context
 	select {
 	case err := <-ended:
-		return err
+		select {
+		case bounded = <-begun: // it was done with the recording before anybody looked
+			return g.explained(bounded, err)
+		default:
+			return err
+		}
 	case bounded = <-begun:
 	}
 	select {
