@@ -9,12 +9,14 @@ import (
 	"github.com/inferscope/inferscope/internal/recording/loss"
 	"github.com/inferscope/inferscope/internal/testkit/h2server"
 	"github.com/inferscope/inferscope/internal/testkit/must"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // TestLostTransfers: nobody reads the ring until it is full. No request stays open then: each of which a read or a write
 // was lost has no end that is known, and its numbers are not more than the client's. What comes after is exact again, on
 // the same connections.
 func TestLostTransfers(t *testing.T) {
+	needs.Long(t)
 	const clients, tokens = 8, 7000 // some 11 MB of records, and the ring has 8
 	for name, begin := range map[string]func(t *testing.T) (*server, *http.Transport){
 		"plain":      func(t *testing.T) (*server, *http.Transport) { return start(t), &http.Transport{} },

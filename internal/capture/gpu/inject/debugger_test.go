@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/inferscope/inferscope/internal/testkit/debugger"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // gdb and gcore work on a process before an image is in it and after.
@@ -49,6 +50,7 @@ func TestDebuggers(t *testing.T) {
 
 // A debugger that comes while a thread is traced, and makes no call for long, is given way to.
 func TestDebuggerMeanwhile(t *testing.T) {
+	needs.Long(t)
 	in, im := newInjector(t), testImage(t)
 	v := start(t, "--threads", "2", "--pause", "5000000")
 	seized, once := make(chan struct{}), sync.Once{}

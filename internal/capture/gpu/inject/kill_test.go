@@ -17,6 +17,7 @@ import (
 	"github.com/inferscope/inferscope/internal/capture/proc"
 	"github.com/inferscope/inferscope/internal/capture/procfile"
 	"github.com/inferscope/inferscope/internal/capture/uprobe"
+	"github.com/inferscope/inferscope/internal/testkit/needs"
 )
 
 // What the test binary does in the environment of TestKilled: it brings the image in, and
@@ -148,10 +149,8 @@ func TestKilledAtEachStep(t *testing.T) {
 // SIGKILL at random instants of the part that touches the target.
 func TestKilledAnytime(t *testing.T) {
 	needRoot(t)
+	needs.Long(t)
 	n := 160
-	if testing.Short() {
-		n = 40
-	}
 	if s := os.Getenv("INFERSCOPE_TEST_KILLS"); s != "" {
 		n, _ = strconv.Atoi(s)
 	}
