@@ -18,8 +18,8 @@ func TestWhereStepsAreCut(t *testing.T) {
 		`{"steps": 10, "steps_cut_at_copies": 6, ` + lag + `}`: cut,
 		`{"steps": 10, "steps_cut_at_copies": 6, "steps_uncertain": 3, ` + lag + `}`: cut +
 			": of 3 it is not certain which copy of sampled tokens is theirs",
-		`{"steps": 10, "steps_uncertain": 9}`: "of 9 it is not certain which copy of sampled tokens is theirs: GPU times " +
-			"are cut at the engine's messages",
+		`{"steps": 10, "steps_uncertain": 9}`: "of 9 it is not certain which copy of sampled tokens is theirs: " +
+			"GPU times are cut at the engine's messages",
 	} {
 		var s requests.Summary
 		must.NoError(t, json.Unmarshal([]byte(`{"engine": `+in+`}`), &s))

@@ -108,7 +108,7 @@ func TestLostFrames(t *testing.T) {
 				wait.Wait()
 				must.NoError(t, errors.Join(errs...))
 			}
-			for range 3 { // so that names are short from then on
+			for range 3 { // which fill HPACK's tables: later requests refer to their entries
 				_, err := quiet(h2server.Question{Stream: true, MaxTokens: 2})
 				must.NoError(t, err)
 			}
